@@ -1,0 +1,41 @@
+"""The `sagefl` command. Thin: every command parses, calls the library and prints.
+
+One module per group of commands; each imports what it needs when it runs, so that ``sagefl --help`` stays fast.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import core
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="sagefl",
+    help="Certified peer selection for decentralised federated learning: ask before you download.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"sagefl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Certified peer selection for decentralised federated learning: ask before you download."""
+
+
+core.add_to(app)

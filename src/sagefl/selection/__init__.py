@@ -1,0 +1,50 @@
+"""The decision core: which neighbour, and is the evidence good enough? NumPy only, no I/O.
+
+What lives here: the contract of a selector (`selector`, `requests`, `outcome`), its drivers (`decision`), the rules,
+one file each, the paper's formulas (`theory`), and the registry. What does not: data, models, networks, files.
+"""
+
+from .anchor_query import AnchorQuery
+from .decision import Decision, DecisionError, Ledger, replay
+from .explain import explain
+from .local_only import LocalOnly
+from .outcome import Exchange, Outcome, Reason, Stage, State
+from .random_gossip import RandomGossip
+from .registry import make, selector, selectors
+from .requests import ME, Inspect, Probe, Read, Request
+from .sage_nf import SageNF
+from .sage_os import SageOS, SageOSTable
+from .sage_vanilla import VanillaSage
+from .selector import Draws, Hood, Selector, option
+
+__all__ = [
+    "ME",
+    "AnchorQuery",
+    "Decision",
+    "DecisionError",
+    "Draws",
+    "Exchange",
+    "Hood",
+    "Inspect",
+    "Ledger",
+    "LocalOnly",
+    "Outcome",
+    "Probe",
+    "RandomGossip",
+    "Read",
+    "Reason",
+    "Request",
+    "SageNF",
+    "SageOS",
+    "SageOSTable",
+    "Selector",
+    "Stage",
+    "State",
+    "VanillaSage",
+    "explain",
+    "make",
+    "option",
+    "replay",
+    "selector",
+    "selectors",
+]

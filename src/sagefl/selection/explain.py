@@ -1,0 +1,88 @@
+"""A decision in words: one sentence per stage and one for the end. Used by the command line, the audit and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .outcome import Outcome, Reason, Stage
+from .requests import Peer
+from .theory import information_bound
+
+__all__ = ["conclusion", "explain", "stage_sentence"]
+
+
+def explain(outcome: Outcome, peers: Sequence[Peer]) -> list[str]:
+    """The whole decision, stage by stage; `peers` in the order the decision was begun with."""
+    return [*(stage_sentence(stage, peers) for stage in outcome.trace), conclusion(outcome)]
+
+
+def stage_sentence(stage: Stage, peers: Sequence[Peer]) -> str:
+    """What one look showed and which test fired."""
+    parts = [
+        f"{stage.anchors} anchors: {_leaders(stage, peers)}",
+        _certificate(stage),
+        _price(stage),
+        _ENDS[stage.fired],
+    ]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def conclusion(outcome: Outcome) -> str:
+    """Whom to pull, why, and what it cost."""
+    who = ", ".join(str(p) for p in outcome.peers) or "nobody"
+    verb = "Send to" if outcome.direction == "push" else "Pull"
+    spent = f"{outcome.evaluations} evaluations" if outcome.evaluations else "no evidence bought"
+    if outcome.inspected:
+        spent += f", {len(outcome.inspected)} models inspected"
+    return f"{verb} {who}: {_WHY[outcome.reason]} ({spent})."
+
+
+_ENDS = {
+    "certified": "certified",
+    "cost": "more evidence cannot pay, so gossip",
+    "exhausted": "no anchors left, so gossip",
+    "committed": "commit to the lowest risk",
+    "continue": "ask on",
+}
+
+_WHY = {
+    Reason.CERTIFIED: "certified by the evidence",
+    Reason.COST: "a random draw, because the next anchors cost more than they could gain",
+    Reason.EXHAUSTED: "a random draw, because every anchor was used and nothing certified",
+    Reason.NO_ANCHORS: "a random draw, because the anchor pool is smaller than the first stage",
+    Reason.COMMITTED: "the rule commits, certified or not",
+    Reason.UNIFORM: "a random draw is the rule",
+    Reason.ONLY: "the only neighbour",
+    Reason.GATED: "a random draw, because probing has not paid here lately",
+    Reason.FAILED: "every peer stopped answering",
+    Reason.NONE: "no exchange",
+}
+
+
+def _leaders(stage: Stage, peers: Sequence[Peer]) -> str:
+    if not stage.risks:
+        return ""
+    low = min(stage.risks)
+    tied = [str(p) for p, risk in zip(peers, stage.risks, strict=True) if risk == low]
+    names = tied[0] if len(tied) == 1 else f"{len(tied)} peers ({', '.join(tied[:3])}{', …' if len(tied) > 3 else ''})"
+    return f"{names} lowest at risk {low:.3f}"
+
+
+def _certificate(stage: Stage) -> str:
+    if stage.test == "wealth" and stage.wealth is not None and stage.threshold is not None:
+        return f"log-wealth {max(stage.wealth):.2f} against {stage.threshold:.2f} needed"
+    if stage.test is None or stage.width is None:
+        return ""
+    value = stage.advantage if stage.test == "advantage" else stage.gap
+    name = "advantage over gossip" if stage.test == "advantage" else "gap to the runner-up"
+    if value is None:
+        return f"no {name}"
+    return f"{name} {value:.3f} {'>' if value > stage.width else '<='} {stage.width:.3f} needed"
+
+
+def _price(stage: Stage) -> str:
+    if stage.next_cost is None or stage.advantage is None or stage.width is None or stage.fired == "certified":
+        return ""
+    most = information_bound(stage.advantage, stage.width)
+    sign = ">=" if stage.next_cost >= most else "<"
+    return f"the next stage costs {stage.next_cost:.3f} {sign} {most:.3f} it could gain"

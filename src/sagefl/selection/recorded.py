@@ -1,0 +1,57 @@
+"""Recorded losses on disk: a CSV (header = peer names, one row per anchor) or an NPY matrix (peers x anchors)."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .requests import Array, Peer
+
+__all__ = ["RecordedLosses", "read_losses"]
+
+
+@dataclass(frozen=True)
+class RecordedLosses:
+    """Losses of `peers` on a receiver's anchors, in anchor order."""
+
+    peers: tuple[Peer, ...]
+    losses: Array  # peers x anchors
+
+
+def read_losses(path: Path) -> RecordedLosses:
+    """Read recorded losses; what is wrong with a file is said with its line."""
+    if not path.exists():
+        raise ValueError(f"no such file: {path}")
+    return _read_npy(path) if path.suffix == ".npy" else _read_csv(path)
+
+
+def _read_npy(path: Path) -> RecordedLosses:
+    try:
+        losses = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a readable NPY array: {error}") from None
+    if losses.ndim != 2 or losses.dtype.kind not in "biuf":
+        raise ValueError(f"{path} must hold a numeric (peers x anchors) matrix, got {losses.dtype} {losses.shape}")
+    return RecordedLosses(tuple(range(len(losses))), losses.astype(np.float64))
+
+
+def _read_csv(path: Path) -> RecordedLosses:
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [(i, row) for i, row in enumerate(csv.reader(file), start=1) if row]
+    if not lines:
+        raise ValueError(f"{path} is empty: expected a header of peer names and one row of losses per anchor")
+    peers = tuple(name.strip() for name in lines[0][1])
+    rows = [_csv_row(path, i, row, len(peers)) for i, row in lines[1:]]
+    return RecordedLosses(peers, np.array(rows, dtype=np.float64).reshape(-1, len(peers)).T)
+
+
+def _csv_row(path: Path, line: int, row: list[str], width: int) -> list[float]:
+    if len(row) != width:
+        raise ValueError(f"{path}, line {line}: {len(row)} values for {width} peers")
+    try:
+        return [float(value) for value in row]
+    except ValueError as error:
+        raise ValueError(f"{path}, line {line}: {error}") from None

@@ -1,0 +1,62 @@
+"""Selectors by id.
+
+A class with an `id` registers itself when its module is imported. Built-in selectors are the modules of this package;
+third parties name theirs in the entry-point group ``sagefl.selectors``, so a new selector is one file anywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from .selector import Selector
+
+__all__ = ["ENTRY_POINTS", "make", "nearest", "selector", "selectors"]
+
+ENTRY_POINTS = "sagefl.selectors"
+
+
+@cache
+def _discover() -> None:
+    package = import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        import_module(f"{__package__}.{module.name}")
+    for point in entry_points(group=ENTRY_POINTS):
+        found = point.load()
+        if not (isinstance(found, type) and issubclass(found, Selector)):
+            raise TypeError(f"entry point {point.name!r} of {ENTRY_POINTS} is {found!r}, not a Selector class")
+        Selector.registered.setdefault(point.name, found)
+
+
+def selectors() -> dict[str, type[Selector]]:
+    """Every known selector class by id, sorted."""
+    _discover()
+    return dict(sorted(Selector.registered.items()))
+
+
+def selector(id: str) -> type[Selector]:
+    """The selector class of an id."""
+    known = selectors()
+    if id not in known:
+        raise ValueError(f"unknown selector {id!r}{nearest(id, known)}; known: {', '.join(known)}")
+    return known[id]
+
+
+def make(id: str, **options: Any) -> Selector:
+    """A selector by id with options; unknown options name the nearest one."""
+    cls = selector(id)
+    for name in options:
+        if name not in cls.options():
+            choices = ", ".join(cls.options()) or "none"
+            raise ValueError(f"{id} has no option {name!r}{nearest(name, cls.options())}; options: {choices}")
+    return cls(**options)
+
+
+def nearest(word: str, words: Any) -> str:
+    """``, did you mean X?`` where something close exists, else nothing."""
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,112 @@
+"""What a selector may ask for, each request with its price.
+
+A selector yields requests and is handed answers; it never touches data, models or the network. There are three:
+
+========== ============================================== ==================================================
+request    the answer                                     what it costs
+========== ============================================== ==================================================
+`Probe`    losses of peers on the receiver's anchors      one *evaluation* per (peer, anchor): input and answer
+`Inspect`  a metric of peers' full models, taken at home  one *model transfer* per peer not inspected before
+`Read`     something small a peer publishes               one control message per peer
+========== ============================================== ==================================================
+
+Whoever drives the selector answers: a NumPy array in a test, batched inference in the simulator, RPCs in a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "ME",
+    "Array",
+    "Inspect",
+    "Loss",
+    "Mask",
+    "Metric",
+    "Peer",
+    "Probe",
+    "ProbeKind",
+    "Read",
+    "Request",
+    "Split",
+]
+
+Peer = Hashable
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+ProbeKind = Literal["labels", "latents", "probs"]
+Loss = Literal["error", "ce"]
+Split = Literal["anchor", "train"]
+Metric = Literal["ce", "error", "losses", "distance"]
+
+ME: Final = "@me"
+"""The receiver itself, as a peer to inspect; inspecting oneself is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask `peers` about anchors ``start <= i < stop``; the answer is a (peers x new anchors) array of losses in [0, M].
+
+    `kind` is what a peer sends back per anchor: its top-1 label, its latent (scored through the receiver's own head)
+    or its class probabilities. `loss` is how the receiver scores it: 0-1 error, or cross-entropy clipped and scaled
+    into [0, M]. `mask` (peers x new anchors) says who answers which anchor; None means everybody answers all. Entries
+    that were not asked come back as NaN.
+    """
+
+    peers: tuple[Peer, ...]
+    start: int
+    stop: int
+    kind: ProbeKind = "labels"
+    loss: Loss = "error"
+    mask: Mask | None = field(default=None, compare=False)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(peers, new anchors): the shape of a full answer."""
+        return len(self.peers), self.stop - self.start
+
+    @property
+    def evaluations(self) -> int:
+        """Anchor-peer evaluations this request pays for."""
+        if self.mask is not None:
+            return int(self.mask.sum())
+        return len(self.peers) * (self.stop - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Move the full models of `peers` here and evaluate them on one of the receiver's own splits.
+
+    The answer is one number per peer, or with ``metric="losses"`` a row of per-sample losses per peer. With `groups`
+    the answer is one number per group, of the *average* of its members' models. `ME` may appear anywhere.
+    """
+
+    peers: tuple[Peer, ...]
+    split: Split = "anchor"
+    metric: Metric = "ce"
+    groups: tuple[tuple[Peer, ...], ...] | None = None
+
+    @property
+    def models(self) -> tuple[Peer, ...]:
+        """Peers whose model has to be moved for this."""
+        return tuple(p for p in self.peers if p != ME)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read something small that `peers` publish: ``head``, ``last-layer``, ``loss``, ``degree``, ``age``, ``mask`` ...
+
+    The answer is a sequence with one array (or number) per peer.
+    """
+
+    peers: tuple[Peer, ...]
+    what: str
+
+
+Request = Probe | Inspect | Read

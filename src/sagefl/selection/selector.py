@@ -1,0 +1,122 @@
+"""The contract of a selector, and what it is given: a neighbourhood, its state and its random draws.
+
+A selector is a frozen dataclass of options with one generator method, `decide`, that yields requests for evidence
+(`sagefl.selection.requests`) and returns an `Exchange`. Giving the class an `id` registers it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..streams import stream
+from .outcome import Exchange, State
+from .requests import Peer, Request
+
+if TYPE_CHECKING:
+    from .decision import Decision
+
+__all__ = ["Deciding", "Draws", "Hood", "Selector", "option"]
+
+Deciding = Generator[Request, Any, Exchange]
+"""What `decide` is: yields requests, is sent answers, returns an exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hood:
+    """One client-round seen from the receiver: its active neighbours and its anchor pool."""
+
+    peers: tuple[Peer, ...]
+    anchors: int
+    round: int = 0
+    rounds: int | None = None  # the whole run's length, where the rule plans ahead
+    me: Hashable = None
+
+    def stages(self, schedule: Sequence[int]) -> list[int]:
+        """The schedule truncated to the pool (the paper: to the largest feasible stage)."""
+        return [m for m in schedule if m <= self.anchors]
+
+
+class Draws:
+    """The decision's own random streams, one per purpose, made when first used.
+
+    Gossip draws have a stream of their own, so that two rules that both gossip in a client-round take the same peer.
+    """
+
+    __slots__ = ("_made", "seed")
+
+    def __init__(self, seed: int | tuple[int, ...]) -> None:
+        self.seed = seed
+        self._made: dict[str, np.random.Generator] = {}
+
+    def __call__(self, purpose: str) -> np.random.Generator:
+        """The generator of one purpose."""
+        made = self._made.get(purpose)
+        if made is None:
+            made = self._made[purpose] = stream(self.seed, purpose)
+        return made
+
+    def pick(self, items: Sequence[Any], purpose: str) -> Any:
+        """A uniform draw from `items`."""
+        if len(items) == 1:
+            return items[0]
+        return items[int(self(purpose).random() * len(items))]
+
+    def gossip(self, hood: Hood) -> Peer:
+        """The uniform draw that every rule shares in this client-round."""
+        peer: Peer = self.pick(hood.peers, "gossip")
+        return peer
+
+
+@dataclass(frozen=True)
+class Selector(ABC):
+    """Base of all selectors: options are fields, `decide` is the rule, state is passed in and returned."""
+
+    id: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    registered: ClassVar[dict[str, type[Selector]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "id" in cls.__dict__ and cls.id:
+            Selector.registered[cls.id] = cls
+
+    @property
+    def bound(self) -> float:
+        """M: losses answered to probes lie in [0, M]."""
+        return float(getattr(self, "loss_bound", 1.0))
+
+    @abstractmethod
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Yield requests, return an exchange. Written by selector authors; drivers run it through `begin`."""
+
+    def begin(
+        self,
+        peers: Sequence[Peer],
+        anchors: int,
+        seed: int | tuple[int, ...] = 0,
+        *,
+        state: State | None = None,
+        round: int = 0,
+        rounds: int | None = None,
+        me: Hashable = None,
+    ) -> Decision:
+        """Start one decision in ask-and-answer form."""
+        from .decision import Decision
+
+        return Decision(self, Hood(tuple(peers), anchors, round, rounds, me), seed=seed, state=state)
+
+    @classmethod
+    def options(cls) -> dict[str, dataclasses.Field[Any]]:
+        """The options of this selector by name."""
+        return {f.name: f for f in dataclasses.fields(cls)}
+
+
+def option(default: Any, help: str) -> Any:
+    """A documented option: a dataclass field whose help text the command line shows."""
+    return field(default=default, metadata={"help": help})

@@ -1,0 +1,134 @@
+"""What the staged rules of the paper share: the nested anchor schedule, the radius and the look at one stage.
+
+SAGE-OS, Vanilla SAGE, SAGE-NF and AQ-128 all score every active neighbour on the first m anchors of a nested
+schedule; they differ in when they stop and what they do then. That difference is each rule's own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Literal
+
+import numpy as np
+
+from . import theory
+from .outcome import Exchange, Reason, Stage
+from .requests import Array, Loss, Peer, Probe, ProbeKind
+from .selector import Draws, Hood, Selector, option
+
+__all__ = ["CertifiedSelector", "Look", "StagedSelector", "one_of", "pairwise_stages"]
+
+Ties = Literal["random", "lowest-index"]
+
+
+@dataclass(slots=True)
+class Look:
+    """The evidence after `anchors` anchors, as every staged rule reads it."""
+
+    anchors: int
+    sums: Array  # summed losses per peer
+    risks: tuple[float, ...]
+    advantage: float  # A: mean risk minus the lowest (eq:gossip-advantage)
+    gap: float | None  # runner-up minus best; None with a single neighbour
+
+    def stage(
+        self,
+        fired: str,
+        test: str | None = None,
+        radius: float | None = None,
+        width: float | None = None,
+        next_cost: float | None = None,
+    ) -> Stage:
+        """This look as a line of the trace."""
+        return Stage(self.anchors, fired, test, self.risks, radius, width, self.advantage, self.gap, next_cost)
+
+
+@dataclass(frozen=True)
+class StagedSelector(Selector):
+    """Options and steps of a rule that looks at a nested anchor schedule."""
+
+    schedule: tuple[int, ...] = option((16, 32, 64, 128), "nested anchor schedule m_1 < ... < m_L")
+    loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
+    ties: Ties = option("random", "how equal risks are broken: random | lowest-index")
+    kind: ProbeKind = option("labels", "what peers answer: labels | latents | probs")
+    loss: Loss = option("error", "how answers are scored: error (0-1) | ce (clipped, scaled to [0, M])")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedule", _checked_schedule(self.schedule))
+        if not (self.loss_bound > 0 and np.isfinite(self.loss_bound)):
+            raise ValueError(f"loss_bound M must be positive and finite, got {self.loss_bound}")
+        one_of("ties", self.ties, ("random", "lowest-index"))
+        one_of("kind", self.kind, ("labels", "latents", "probs"))
+        one_of("loss", self.loss, ("error", "ce"))
+        if self.kind == "labels" and self.loss == "ce":
+            raise ValueError('a top-1 label has no cross-entropy: use kind="latents" or kind="probs" with loss="ce"')
+
+    def look(self, hood: Hood, before: Look | None, upto: int) -> Generator[Probe, Array, Look]:
+        """Ask everybody about the anchors up to `upto` that are new and return the evidence so far."""
+        losses = yield Probe(hood.peers, before.anchors if before else 0, upto, self.kind, self.loss)
+        sums: Array = losses.sum(axis=1) + before.sums if before else losses.sum(axis=1)
+        risks = (sums / upto).tolist()
+        ranked = sorted(risks)
+        # fsum: the mean must not depend on the order in which peers are listed.
+        advantage = fsum(risks) / len(risks) - ranked[0]
+        return Look(upto, sums, tuple(risks), advantage, ranked[1] - ranked[0] if len(ranked) > 1 else None)
+
+    def leader(self, look: Look, hood: Hood, rng: Draws) -> Peer:
+        """The empirically best peer; equal risks are drawn uniformly, or clients would herd onto low indices."""
+        tied = np.flatnonzero(look.sums == look.sums.min()).tolist()
+        first: Peer = hood.peers[tied[0] if self.ties == "lowest-index" else rng.pick(tied, "ties")]
+        return first
+
+    def unprobed(self, hood: Hood, rng: Draws) -> Exchange | None:
+        """The two cases in which there is nothing to look at: nobody there, or a pool below the first stage."""
+        if not hood.peers:
+            return Exchange.none()
+        if hood.anchors < self.schedule[0]:
+            return Exchange.gossip(rng.gossip(hood), Reason.NO_ANCHORS)
+        return None
+
+
+@dataclass(frozen=True)
+class CertifiedSelector(StagedSelector):
+    """A staged rule with a confidence radius (eq:radius)."""
+
+    delta: float = option(0.1, "failure probability of one client-round decision")
+    looks: Literal["nominal", "feasible"] = option(
+        "nominal",
+        "L in the radius: the whole schedule's stages (nominal), or those the pool allows (feasible)",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must lie strictly between 0 and 1, got {self.delta}")
+        one_of("looks", self.looks, ("nominal", "feasible"))
+
+    def stage_radius(self, anchors: int, hood: Hood) -> float:
+        """r of eq:radius at this stage."""
+        stages = len(self.schedule) if self.looks == "nominal" else len(hood.stages(self.schedule))
+        return theory.radius(anchors, len(hood.peers), stages, self.delta, self.loss_bound)
+
+
+def pairwise_stages(stages: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+    """Each stage with the next one, None after the last."""
+    return zip(stages, [*stages[1:], None], strict=True)
+
+
+def _checked_schedule(schedule: Sequence[int]) -> tuple[int, ...]:
+    stages = tuple(schedule)
+    if not stages:
+        raise ValueError("the schedule must name at least one stage, got none")
+    if not all(isinstance(m, int | np.integer) and m > 0 for m in stages):
+        raise ValueError(f"stages are whole numbers of anchors > 0, got {stages}")
+    if any(a >= b for a, b in zip(stages, stages[1:], strict=False)):
+        raise ValueError(f"the schedule must be strictly increasing, got {stages}")
+    return tuple(int(m) for m in stages)
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value outside a closed set of choices, naming them."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
