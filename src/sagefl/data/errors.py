@@ -1,0 +1,15 @@
+"""What can go wrong with data, as two exceptions the command line prints without a traceback."""
+
+from __future__ import annotations
+
+from sagefl.errors import SageflError
+
+__all__ = ["DataError", "DataMissing"]
+
+
+class DataError(SageflError, ValueError):
+    """Data that cannot be used: says what was found, what was expected and what to do."""
+
+
+class DataMissing(DataError):  # noqa: N818 (reads better where it is raised)
+    """A known dataset whose files are not on this machine: names every way to get them."""

@@ -1,0 +1,111 @@
+"""A dataset dealt to clients: who holds what, in which role, and in which order anchors are asked.
+
+A federation depends only on (dataset, partitioner, clients, seed), so all methods and topologies of a comparison
+share it. It holds positions, not copies of the data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sagefl.data.dataset import Dataset
+from sagefl.data.partition import Indices, Partitioner
+from sagefl.data.roles import Roles, split_roles
+from sagefl.streams import stream
+
+__all__ = ["AnchorMode", "Federation"]
+
+AnchorMode = Literal["shuffle", "fixed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """A dataset and, for each client, the roles of its samples; no sample has two owners or two roles."""
+
+    dataset: Dataset
+    roles: Sequence[Roles]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise ValueError("a federation needs at least one client")
+        held, size = np.concatenate([roles.all for roles in self.roles]), len(self.dataset.train_y)
+        if held.min() < 0 or held.max() >= size:
+            raise ValueError(
+                f"clients hold positions {held.min()} to {held.max()}; expected 0 to {size - 1}, "
+                f"the training split of {self.dataset.name}"
+            )
+        times = np.bincount(held, minlength=size)
+        if times.max() > 1:
+            shared = int(times.argmax())
+            owners = [client for client, roles in enumerate(self.roles) if shared in roles.all]
+            raise ValueError(f"sample {shared} is held by clients {owners}; expected one owner for each sample")
+
+    @classmethod
+    def build(
+        cls,
+        dataset: Dataset,
+        partitioner: Partitioner,
+        clients: int,
+        seed: int,
+        anchor: float = 0.1,
+        eval: float = 0.1,
+    ) -> Federation:
+        """Deal the training split to ``clients`` and give every sample its role."""
+        parts = partitioner.assign(dataset.train_y, clients, stream(seed, "partition"))
+        roles = []
+        for client, indices in enumerate(parts):
+            try:
+                roles.append(split_roles(indices, stream(seed, "roles", client), anchor, eval))
+            except ValueError as error:
+                raise ValueError(f"client {client} of {clients}: {error}") from error
+        return cls(dataset, roles, seed)
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.roles)
+
+    @property
+    def pools(self) -> Indices:
+        """The size of each client's anchor pool."""
+        return np.array([len(roles.anchor) for roles in self.roles], np.int64)
+
+    def anchors(self, client: int, round: int, seed: int | None = None, mode: AnchorMode = "shuffle") -> Indices:
+        """A client's anchor pool in the order of this round; a stage of m anchors is its first m.
+
+        ``shuffle`` draws a new order every round from a stream keyed by (seed, round, client), the same for every
+        method, so that decisions are matched; ``fixed`` keeps one random order for the whole run. Without
+        ``seed`` it is the federation's.
+        """
+        pool = self.roles[client].anchor
+        if mode == "fixed":
+            return pool.copy()
+        if mode != "shuffle":
+            raise ValueError(f"anchor mode {mode!r}; expected 'shuffle' or 'fixed'")
+        return stream(self.seed if seed is None else seed, "anchors", round, client).permutation(pool)
+
+    @cached_property
+    def label_counts(self) -> NDArray[np.int64]:
+        """Samples a client holds of each class, all roles together (clients x classes)."""
+        owner = np.repeat(np.arange(self.clients), [len(roles) for roles in self.roles])
+        labels = self.dataset.train_y[np.concatenate([roles.all for roles in self.roles])]
+        flat = np.bincount(owner * self.dataset.classes + labels, minlength=self.clients * self.dataset.classes)
+        return flat.reshape(self.clients, self.dataset.classes)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the data and of who holds what in which role: equal digests mean the same world."""
+        state = hashlib.sha256(self.dataset.digest.encode())
+        for roles in self.roles:
+            for role, part in roles.items():
+                state.update(f"{role} {len(part)}\n".encode())
+                state.update(np.ascontiguousarray(part, dtype="<i8").data)
+        return state.hexdigest()

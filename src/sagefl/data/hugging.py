@@ -1,0 +1,102 @@
+"""Datasets of the Hugging Face hub, by name, through the optional extra ``hf``.
+
+``hf:NAME`` is enough when a dataset has the splits ``train`` and ``test``, one image column and one class
+column; otherwise say which: ``hf:cifar100?label=fine_label``, ``hf:NAME?config=CONFIG&test=validation``.
+Only data is loaded: datasets that need code of their own to be run are refused by the library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sagefl.data.dataset import Dataset
+from sagefl.data.errors import DataError
+
+__all__ = ["from_hub"]
+
+_OPTIONS = ("config", "train", "test", "image", "label")
+
+
+def from_hub(reference: str) -> Dataset:
+    """The dataset ``hf:NAME[?option=value&...]``; options are config, train, test, image and label."""
+    name, options = _parse(reference)
+    try:
+        datasets = importlib.import_module("datasets")
+    except ImportError as error:
+        raise DataError(
+            f"{reference} needs the Hugging Face `datasets` library ({error}); install the extra: "
+            "pip install 'sagefl[hf]'"
+        ) from error
+    try:
+        hub = datasets.load_dataset(name, options.get("config"))
+    except Exception as error:  # the library raises many kinds: network, name, configuration, format
+        raise DataError(f"cannot load {name!r} from the Hugging Face hub: {type(error).__name__}: {error}") from error
+    return _convert(reference, hub, options)
+
+
+def _parse(reference: str) -> tuple[str, dict[str, str]]:
+    name, _, query = reference.removeprefix("hf:").partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - set(_OPTIONS))
+    if not name or unknown:
+        what = f"has the unknown option {unknown[0]!r}" if unknown else "names no dataset"
+        raise DataError(f"{reference!r} {what}; expected hf:NAME?option=value with options {', '.join(_OPTIONS)}")
+    return name, options
+
+
+def _convert(reference: str, hub: Any, options: dict[str, str]) -> Dataset:
+    train, test = (_split(reference, hub, options.get(role, role), role) for role in ("train", "test"))
+    image = options.get("image") or _only(reference, train, "image", ("Image", "Array2D", "Array3D"))
+    label = options.get("label") or _only(reference, train, "label", ("ClassLabel",))
+    for role, column in (("image", image), ("label", label)):
+        if column not in train.features:
+            raise DataError(f"{reference} has no column {column!r} for {role}; it has {', '.join(train.features)}")
+    return Dataset.from_arrays(
+        reference,
+        train_x=_images(reference, train, image),
+        train_y=_labels(reference, train, label),
+        test_x=_images(reference, test, image),
+        test_y=_labels(reference, test, label),
+        classes=getattr(train.features[label], "num_classes", None),
+    )
+
+
+def _split(reference: str, hub: Any, wanted: str, role: str) -> Any:
+    if not isinstance(hub, dict) or wanted not in hub:
+        have = ", ".join(hub) if isinstance(hub, dict) else "no named splits"
+        raise DataError(f"{reference} has no split {wanted!r}; it has {have}. Choose one with ?{role}=SPLIT")
+    return hub[wanted]
+
+
+def _only(reference: str, split: Any, role: str, kinds: tuple[str, ...]) -> str:
+    """The only column of the given feature kinds, by class name so that the library is not needed here."""
+    found = [column for column, feature in split.features.items() if type(feature).__name__ in kinds]
+    if len(found) == 1:
+        return str(found[0])
+    raise DataError(
+        f"{reference} has {len(found)} candidate columns for {role} ({', '.join(found) or 'none'}) among "
+        f"{', '.join(split.features)}; choose one with ?{role}=COLUMN"
+    )
+
+
+def _images(reference: str, split: Any, column: str) -> NDArray[Any]:
+    images = [np.asarray(image) for image in split[column]]
+    shapes = sorted({image.shape for image in images})
+    if len(shapes) != 1:
+        raise DataError(
+            f"{reference}: images in {column!r} have {len(shapes)} different shapes, such as {shapes[:2]}; "
+            "expected one. Resize them in a function of your own and pass it as module:function"
+        )
+    return np.stack(images)
+
+
+def _labels(reference: str, split: Any, column: str) -> NDArray[Any]:
+    labels = np.asarray(split[column])
+    if labels.dtype.kind == "i" and labels.size and labels.min() < 0:
+        raise DataError(f"{reference}: {column!r} marks samples as unlabelled (-1); choose a labelled split")
+    return labels

@@ -1,0 +1,76 @@
+"""The three roles of a client's samples: those it trains on, those it probes with, those it is judged on.
+
+A sample has exactly one role for the whole run. Probing on training data would flatter the peers that trained
+on similar data, and choosing peers on evaluation data would invalidate every number reported on it; so `Roles`
+cannot be built with an overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sagefl.data.partition import Indices
+
+__all__ = ["Roles", "split_roles"]
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """Positions of one client's samples in the training split, by role; disjoint and none empty."""
+
+    train: Indices
+    anchor: Indices
+    eval: Indices
+
+    def __post_init__(self) -> None:
+        for role, part in self.items():
+            if part.ndim != 1 or part.dtype.kind not in "iu" or len(part) == 0:
+                raise ValueError(
+                    f"role {role!r} is {part.dtype} of shape {part.shape}; expected a vector of at least one position"
+                )
+        everything = np.sort(self.all)
+        if (repeated := everything[1:][everything[1:] == everything[:-1]]).size:
+            raise ValueError(
+                f"sample {repeated[0]} appears twice among train, anchor and eval; the roles must be disjoint. "
+                "Use split_roles to make them"
+            )
+
+    def items(self) -> tuple[tuple[str, Indices], ...]:
+        """The roles by name."""
+        return (("train", self.train), ("anchor", self.anchor), ("eval", self.eval))
+
+    @property
+    def all(self) -> Indices:
+        """Every position the client holds."""
+        return np.concatenate([self.train, self.anchor, self.eval])
+
+    def __len__(self) -> int:
+        return len(self.train) + len(self.anchor) + len(self.eval)
+
+
+def split_roles(indices: Indices, rng: np.random.Generator, anchor: float = 0.1, eval: float = 0.1) -> Roles:
+    """Give each sample its role at random: floor(.1 n) anchors, floor(.1 n) for evaluation, the rest trains.
+
+    Every role gets at least one sample, so n must be 3 or more. Anchors come in random order: any prefix of them
+    is a uniform sample of the client's data.
+    """
+    n = len(indices)
+    if not (anchor > 0 and eval > 0 and anchor + eval < 1):
+        raise ValueError(
+            f"anchor is {anchor} and eval {eval}; expected positive fractions that leave something to train on"
+        )
+    n_anchor, n_eval = (max(1, int(np.floor(fraction * n + 1e-9))) for fraction in (anchor, eval))
+    if n_anchor + n_eval >= n:
+        raise ValueError(
+            f"a client with {n} sample(s) cannot train, probe and be evaluated on different data: {n_anchor} "
+            f"anchor(s) and {n_eval} for evaluation leave nothing to train on, and at least 3 samples are needed. "
+            "Raise min_samples, or use fewer clients or more data"
+        )
+    shuffled = rng.permutation(indices)
+    return Roles(
+        train=shuffled[n_anchor + n_eval :],
+        anchor=shuffled[:n_anchor],
+        eval=shuffled[n_anchor : n_anchor + n_eval],
+    )

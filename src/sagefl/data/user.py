@@ -1,0 +1,109 @@
+"""A user's own data: an ``.npz`` file of four arrays, or a Python function that returns them.
+
+Files are never unpickled. A function is the user's own code and runs with the user's rights, as any import does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sagefl.data.dataset import Dataset
+from sagefl.data.errors import DataError
+
+__all__ = ["from_callable", "from_npz"]
+
+_SPELLINGS = (("x_train", "y_train", "x_test", "y_test"), ("train_x", "train_y", "test_x", "test_y"))
+_EXPECTED = "expected the arrays x_train, y_train, x_test, y_test (or train_x, train_y, test_x, test_y)"
+
+
+def from_npz(path: Path, name: str | None = None) -> Dataset:
+    """The dataset in an ``.npz`` file, with an optional integer ``classes`` beside the four arrays."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; {_EXPECTED} saved with numpy.savez_compressed")
+    arrays = _read_npz(path)
+    keys = next((keys for keys in _SPELLINGS if arrays.keys() >= set(keys)), None)
+    if keys is None:
+        raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; {_EXPECTED}")
+    classes = arrays.get("classes")
+    if classes is not None and (classes.size != 1 or classes.dtype.kind not in "iu"):
+        raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}; expected one integer")
+    train_x, train_y, test_x, test_y = (arrays[key] for key in keys)
+    number = None if classes is None else int(classes.item())
+    return Dataset.from_arrays(name or str(path), train_x, train_y, test_x, test_y, number)
+
+
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    wanted = {*_SPELLINGS[0], *_SPELLINGS[1], "classes"}
+    try:
+        with path.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise DataError(f"{path} holds a single array; {_EXPECTED} saved with numpy.savez_compressed")
+            # Other members are named but not read: they may be large, or objects.
+            return {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
+    except DataError:
+        raise
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} cannot be read as plain arrays: {error}. {_EXPECTED} of numbers; pickled objects are refused"
+        ) from error
+
+
+def from_callable(reference: str) -> Dataset:
+    """The dataset that ``module:function`` returns; modules in the current folder are found."""
+    with _current_folder_importable():
+        function = _resolve(reference)
+        try:
+            result = function()
+        except Exception as error:
+            raise DataError(f"{reference}() raised {type(error).__name__}: {error}") from error
+    if isinstance(result, Dataset):
+        return result
+    if isinstance(result, tuple | list) and len(result) == 4:
+        return Dataset.from_arrays(reference, *result)
+    found = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+    raise DataError(
+        f"{reference}() returned {found}; expected a sagefl.data.Dataset or the four arrays "
+        "(train_x, train_y, test_x, test_y)"
+    )
+
+
+def _resolve(reference: str) -> Callable[[], Any]:
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise DataError(f"{reference!r} is not of the form module:function")
+    try:
+        target: Any = importlib.import_module(module_name)
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise DataError(
+            f"cannot import {module_name!r} for dataset {reference!r}: {type(error).__name__}: {error}. "
+            "Expected a module in the current folder or an installed one"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            raise DataError(f"{module_name!r} has no {attribute!r}; expected a function that returns the data")
+        target = getattr(target, part)
+    if not callable(target):
+        raise DataError(f"{reference} is a {type(target).__name__}; expected a function that returns the data")
+    return target  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
