@@ -1,0 +1,112 @@
+"""Who is there: which clients are active in a round.
+
+An inactive client answers nobody and asks nobody; whether it trains is the simulator's business. Each
+description is a small frozen value with one method, ``active(round, clients, seed)``. Rounds count from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+
+from sagefl.streams import stream
+from sagefl.topology._common import (
+    BoolArray,
+    Seed,
+    TopologyError,
+    numbered_fields,
+    probability,
+    whole,
+)
+
+__all__ = ["Always", "Availability", "Bernoulli", "Trace"]
+
+Beyond = Literal["cycle", "hold"]
+
+
+class Availability(Protocol):
+    """What the simulator asks for in every round."""
+
+    def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
+        """One truth value per client; the same arguments always give the same answer."""
+        ...
+
+
+@dataclass(frozen=True)
+class Always:
+    """Everyone, in every round."""
+
+    def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
+        """All true."""
+        whole("round", round)
+        return np.ones(whole("clients", clients, 1), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class Bernoulli:
+    """Every client is active with probability ``p``, independently of the others and of other rounds.
+
+    Draws are coupled in p: whoever is active at p = .5 is also active at p = .8 in the same round.
+    """
+
+    p: float
+
+    def __post_init__(self) -> None:
+        probability("availability p", self.p)
+
+    def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
+        """A fresh draw keyed by ``(seed, "availability", round)``."""
+        rng = stream(seed, "availability", whole("round", round))
+        return rng.random(whole("clients", clients, 1)) < self.p
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Availability read from a text file: line t is round t, with one 0 or 1 per client.
+
+    Commas or blanks separate the values; empty lines and # comments are skipped. When the run is longer
+    than the trace, ``beyond="cycle"`` starts over and ``beyond="hold"`` repeats the last line. The file is
+    read once, here, so that a bad trace is reported before anything trains.
+    """
+
+    path: str | PathLike[str]
+    beyond: Beyond = "cycle"
+    rows: BoolArray = field(init=False, repr=False, compare=False)
+    """The trace, rounds x clients."""
+
+    def __post_init__(self) -> None:
+        if self.beyond not in get_args(Beyond):
+            raise TopologyError(f"beyond must be 'cycle' or 'hold', got {self.beyond!r}")
+        object.__setattr__(self, "rows", _read_trace(self.path))
+
+    def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
+        """The line of the round; the seed plays no part."""
+        length, columns = self.rows.shape
+        if columns != clients:
+            raise TopologyError(
+                f"the trace {str(self.path)!r} describes {columns} clients, the run has {clients}; "
+                "set clients to match or use another trace"
+            )
+        row = whole("round", round)
+        row = row % length if self.beyond == "cycle" else min(row, length - 1)
+        return np.array(self.rows[row], dtype=np.bool_)
+
+
+def _read_trace(path: str | PathLike[str]) -> BoolArray:
+    rows: list[BoolArray] = []
+    for line, fields in numbered_fields(path, "availability trace"):
+        where = f"{str(path)!r}, line {line}"
+        wrong = next((value for value in fields if value not in ("0", "1")), None)
+        if wrong is not None:
+            raise TopologyError(f"{where}: expected one 0 or 1 per client, got {wrong!r}")
+        if rows and len(fields) != rows[0].size:
+            raise TopologyError(f"{where}: {len(fields)} values, but the first line has {rows[0].size}")
+        rows.append(np.array([value == "1" for value in fields], dtype=np.bool_))
+    if not rows:
+        raise TopologyError(f"the trace {str(path)!r} has no rounds; write one line of 0s and 1s per round")
+    trace: BoolArray = np.stack(rows)
+    trace.setflags(write=False)
+    return trace

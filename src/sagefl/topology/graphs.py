@@ -1,0 +1,385 @@
+"""Graphs of possible exchanges: connected random families, regular lattices, and edge lists from a file.
+
+The random families are networkx's, so that a graph named by ``(kind, clients, seed)`` is the one a reader
+gets from networkx directly. networkx receives the seed as it is; when the graph is not connected, then
+seed + 1000, seed + 2000, and so on (`ATTEMPTS` draws in all). One exception, for speed: Erdos-Renyi beyond
+`EXACT_ER_CLIENTS` clients, see `_er`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sagefl.streams import stream
+from sagefl.topology._common import (
+    IntArray,
+    TopologyError,
+    frozen,
+    number,
+    numbered_fields,
+    probability,
+    whole,
+)
+
+__all__ = ["ATTEMPTS", "EXACT_ER_CLIENTS", "KINDS", "Graph", "build"]
+
+ATTEMPTS = 300
+"""How many seeds are tried for a connected graph. Erdos-Renyi with 10,000 clients of mean degree 8 is
+connected once in about 28 draws, so that 300 fail with probability 2e-5."""
+
+EXACT_ER_CLIENTS = 1_000
+"""Up to here `er` is exactly ``networkx.erdos_renyi_graph``, which flips K(K-1)/2 coins."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected simple graph over clients 0 .. clients - 1, as compressed rows.
+
+    The neighbours of client k are ``indices[indptr[k]:indptr[k + 1]]``, in ascending order. Every
+    undirected edge therefore appears twice, once per direction; entry e of ``indices`` is the directed link
+    ``receivers[e] <- indices[e]``, the order in which `links` draws. All arrays are read-only.
+    """
+
+    clients: int
+    indptr: IntArray
+    indices: IntArray
+    seed_used: int | None = None
+    """The seed that gave this graph, after retries; None where nothing was drawn (ring, torus, file, ...)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", whole("clients", self.clients, 1))
+        for name in ("indptr", "indices"):
+            given = np.asarray(getattr(self, name))
+            if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+                raise TopologyError(f"{name} must be a flat array of whole numbers, got {given.dtype}{given.shape}")
+            object.__setattr__(self, name, frozen(given))
+        self._check_rows()
+        self._check_simple()
+
+    def _check_rows(self) -> None:
+        shape = (self.clients + 1,)
+        if self.indptr.shape != shape:
+            raise TopologyError(f"indptr must have clients + 1 = {shape[0]} entries, got {self.indptr.size}")
+        if self.indptr[0] != 0 or self.indptr[-1] != self.indices.size or (np.diff(self.indptr) < 0).any():
+            raise TopologyError(f"indptr must rise from 0 to the {self.indices.size} entries of indices")
+
+    def _check_simple(self) -> None:
+        _check_range(self.indices, self.clients)
+        if (self.receivers == self.indices).any():
+            culprit = int(self.indices[self.receivers == self.indices][0])
+            raise TopologyError(f"client {culprit} is its own neighbour; remove the self-loop")
+        links = self.receivers * self.clients + self.indices
+        if (np.diff(links) <= 0).any():
+            raise TopologyError("neighbours must be ascending without repeats; Graph.from_edges sorts them")
+        if not np.array_equal(np.sort(self.indices * self.clients + self.receivers), links):
+            raise TopologyError("the graph must be undirected; every a-b needs b-a, as Graph.from_edges makes it")
+
+    @classmethod
+    def from_edges(cls, clients: int, edges: npt.ArrayLike, seed_used: int | None = None) -> Graph:
+        """The graph of a list of pairs, in any order; a pair given twice (or both ways) is one edge.
+
+        >>> Graph.from_edges(3, [(2, 0)]).neighbours(0)
+        array([2])
+        """
+        clients = whole("clients", clients, 1)
+        pairs = np.asarray(edges)
+        if pairs.size and not np.issubdtype(pairs.dtype, np.integer):
+            raise TopologyError(f"edges must be pairs of whole numbers, got {pairs.dtype}")
+        if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2):
+            raise TopologyError(f"edges must be pairs, an array of shape (edges, 2), got {pairs.shape}")
+        pairs = pairs.reshape(-1, 2).astype(np.int64)
+        _check_range(pairs, clients)
+        a, b = pairs[:, 0], pairs[:, 1]
+        links = np.sort(np.concatenate([a * clients + b, b * clients + a]))
+        links = links[np.diff(links, prepend=-1) > 0]  # as np.unique, which is many times slower here
+        indptr = np.zeros(clients + 1, dtype=np.int64)
+        np.cumsum(np.bincount(links // clients, minlength=clients), out=indptr[1:])
+        return cls(clients, indptr, links % clients, seed_used)
+
+    def __eq__(self, other: object) -> bool:
+        """Same clients and same edges; which seed gave them does not matter."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        same_rows = np.array_equal(self.indptr, other.indptr)
+        return same_rows and np.array_equal(self.indices, other.indices)
+
+    def __hash__(self) -> int:
+        return hash((self.clients, self.indices.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"Graph(clients={self.clients}, edges={self.indices.size // 2}, seed_used={self.seed_used})"
+
+    def neighbours(self, client: int) -> IntArray:
+        """The neighbours of one client, ascending."""
+        if not 0 <= client < self.clients:
+            raise TopologyError(f"no client {client}: they are numbered 0 to {self.clients - 1}")
+        return self.indices[self.indptr[client] : self.indptr[client + 1]]
+
+    @cached_property
+    def degrees(self) -> IntArray:
+        """The number of neighbours of every client."""
+        return frozen(np.diff(self.indptr))
+
+    @cached_property
+    def receivers(self) -> IntArray:
+        """The client at the receiving end of every entry of ``indices``."""
+        return frozen(np.repeat(np.arange(self.clients), np.diff(self.indptr)))
+
+    @cached_property
+    def edges(self) -> IntArray:
+        """Every undirected edge once, as rows ``(a, b)`` with a < b, in ascending order."""
+        once = self.receivers < self.indices
+        return frozen(np.stack([self.receivers[once], self.indices[once]], axis=1))
+
+    @cached_property
+    def connected(self) -> bool:
+        """Whether every client can reach every other. One lone client is connected."""
+        if self.clients > 1 and not self.degrees.all():
+            return False
+        reached, frontier = np.zeros(self.clients, dtype=np.bool_), [0]
+        reached[0] = True
+        while frontier:
+            peers = self.neighbours(frontier.pop())
+            fresh = peers[~reached[peers]]
+            reached[fresh] = True
+            frontier.extend(fresh.tolist())
+        return bool(reached.all())
+
+
+def build(kind: str, clients: int, seed: int, *, connected: bool | None = None, **options: Any) -> Graph:
+    """The graph of one kind over ``clients`` clients.
+
+    =========  ==============================================================================================
+    kind       options (defaults shrink to fit few clients; a value given in so many words is kept or refused)
+    =========  ==============================================================================================
+    er         Erdos-Renyi: ``p`` = .15, the probability of an edge, or ``degree``, the mean degree wanted
+    ba         Barabasi-Albert: ``m`` = 3 edges per newcomer, m < clients
+    ring       none; two clients share one edge
+    regular    random regular: ``k`` = 4 neighbours each, k < clients, k * clients even
+    ws         Watts-Strogatz: ``k`` = 4 nearest neighbours (even, k < clients; 2 also serves two clients),
+               every edge rewired with probability ``p`` = .1
+    torus      ``rows`` x ``cols`` = clients with wrap-around; by default the nearest to a square. A side of 1
+               makes a ring, a side of 2 has single edges where the wrap would double them
+    complete   none; quadratic by nature
+    file       ``path`` of an edge list: one ``a b`` or ``a,b`` per line, clients numbered from 0, # comments;
+               repeated edges count once
+    =========  ==============================================================================================
+
+    ``connected=None`` asks for a connected graph of every kind but ``file``, where isolated clients are
+    allowed. ``connected=False`` takes the first draw as it is. One client is one isolated node of any kind.
+    """
+    builder = _builder(kind, options)
+    clients, seed = whole("clients", clients, 1), whole("seed", seed)
+    must_connect = kind != "file" if connected is None else connected
+    if clients == 1 and kind != "file":
+        return Graph.from_edges(1, [])
+    if kind not in _RANDOM:
+        graph = Graph.from_edges(clients, builder(clients, seed, **options))
+        if must_connect and not graph.connected:
+            alone = int((graph.degrees == 0).sum())
+            raise TopologyError(
+                f"the {kind} graph is not connected ({alone} clients have no neighbour); "
+                "add edges or pass connected=False"
+            )
+        return graph
+    for attempt in range(ATTEMPTS if must_connect else 1):
+        tried = seed + 1000 * attempt
+        graph = Graph.from_edges(clients, builder(clients, tried, **options), tried)
+        if not must_connect or graph.connected:
+            return graph
+        if _hopeless(kind, graph):
+            break
+    raise TopologyError(_no_luck(kind, clients, attempt + 1, seed, graph))
+
+
+def _hopeless(kind: str, graph: Graph) -> bool:
+    """Whether further draws would only waste time."""
+    if kind != "er":
+        return graph.indices.size // 2 < graph.clients - 1  # the number of edges is the same for every seed
+    # Isolated nodes are nearly Poisson: a mean that ever shows more than 20 (say 12) leaves none once in 10^5 draws.
+    return int((graph.degrees == 0).sum()) > 20
+
+
+def _no_luck(kind: str, clients: int, draws: int, seed: int, graph: Graph) -> str:
+    advice = "raise its degree"
+    if kind == "er":
+        # n exp(-degree) isolated nodes are expected: log n + 3 makes 95 % of the draws connected.
+        advice = f"raise p or degree (a mean degree of {min(clients - 1, math.log(clients) + 3):.1f} is enough)"
+    return (
+        f"no connected {kind} graph over {clients} clients after {draws} draws from seed {seed} on "
+        f"(mean degree of the last: {graph.degrees.mean():.2f}); {advice} or pass connected=False"
+    )
+
+
+def _builder(kind: str, options: dict[str, Any]) -> Callable[..., IntArray]:
+    """The function that makes the edges of a kind, once its option names are known to be right."""
+    if kind not in _BUILDERS:
+        raise TopologyError(f"unknown topology {kind!r}{_nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+    builder = _BUILDERS[kind]
+    names = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if name not in names:
+            takes = ", ".join(names) or "no options"
+            raise TopologyError(f"topology {kind!r} has no option {name!r}{_nearest(name, names)}; it takes {takes}")
+    return builder
+
+
+def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _check_range(nodes: IntArray, clients: int) -> None:
+    outside = nodes[(nodes < 0) | (nodes >= clients)]
+    if outside.size:
+        raise TopologyError(f"no client {int(outside[0])}: they are numbered 0 to {clients - 1}")
+
+
+def _networkx() -> Any:
+    try:
+        import networkx
+    except ImportError as problem:
+        raise ImportError("random graphs need networkx: pip install 'sagefl[sim]'") from problem
+    return networkx
+
+
+def _er(clients: int, seed: int, *, p: float | None = None, degree: float | None = None) -> IntArray:
+    """Erdos-Renyi.
+
+    Large graphs are drawn from our own stream instead of networkx: the same distribution, but in NumPy and in
+    time proportional to the edges, because a sparse large graph takes dozens of draws to connect.
+    """
+    if p is not None and degree is not None:
+        raise TopologyError(f"er takes p or degree, not both; got p = {p!r} and degree = {degree!r}")
+    if degree is not None:
+        p = number("degree", degree, 0, clients - 1) / (clients - 1)
+    p = 0.15 if p is None else probability("p", p)
+    if clients <= EXACT_ER_CLIENTS:
+        return _pairs(_networkx().erdos_renyi_graph(clients, p, seed=seed).edges)
+    return _sparse_er(clients, p, stream(seed, "graph"))
+
+
+def _sparse_er(clients: int, p: float, rng: np.random.Generator) -> IntArray:
+    """G(n, p) by jumping from edge to edge with geometric steps over the numbered pairs.
+
+    Batagelj and Brandes, Efficient generation of large random networks, Phys. Rev. E 71, 036113, 2005.
+    """
+    total, last, found = clients * (clients - 1) // 2, -1, [np.empty(0, dtype=np.int64)]
+    while p > 0 and last < total - 1:
+        expected = (total - 1 - last) * p
+        steps = rng.geometric(p, size=int(expected + 4 * math.sqrt(expected)) + 8)
+        # A step beyond the end ends the draw: clipping it there keeps the sums from overflowing if p is tiny.
+        found.append(last + np.cumsum(np.minimum(steps, total + 1)))
+        last = int(found[-1][-1])
+    position = np.concatenate(found)
+    position = position[position < total]
+    # Pair number i is (a, b) with b < a and i = a (a - 1) / 2 + b; roots are rounded, hence the two repairs.
+    a = ((1 + np.sqrt(1 + 8 * position.astype(np.float64))) / 2).astype(np.int64)
+    a -= a * (a - 1) // 2 > position
+    a += a * (a + 1) // 2 <= position
+    return np.stack([position - a * (a - 1) // 2, a], axis=1)
+
+
+def _ba(clients: int, seed: int, *, m: int | None = None) -> IntArray:
+    m = min(3, clients - 1) if m is None else whole("m", m, 1)
+    if m >= clients:
+        raise TopologyError(f"ba needs m < clients, got m = {m} with {clients} clients; lower m or leave it out")
+    return _pairs(_networkx().barabasi_albert_graph(clients, m, seed=seed).edges)
+
+
+def _ring(clients: int, seed: int) -> IntArray:
+    nodes = np.arange(clients)
+    return np.stack([nodes, (nodes + 1) % clients], axis=1)
+
+
+def _regular(clients: int, seed: int, *, k: int | None = None) -> IntArray:
+    k = min(4, clients - 1) if k is None else whole("k", k)
+    if k >= clients:
+        raise TopologyError(f"regular needs k < clients, got k = {k} with {clients} clients; lower k")
+    if k * clients % 2:
+        raise TopologyError(f"no {k}-regular graph over {clients} clients: k * clients must be even; change one by 1")
+    nx = _networkx()
+    if 2 * k < clients:
+        return _pairs(nx.random_regular_graph(k, clients, seed=seed).edges)
+    # Dense ones by their complement: pairing stubs would almost never end in a simple graph.
+    return _pairs(nx.complement(nx.random_regular_graph(clients - 1 - k, clients, seed=seed)).edges)
+
+
+def _ws(clients: int, seed: int, *, k: int | None = None, p: float = 0.1) -> IntArray:
+    k = max(2, min(4, (clients - 1) // 2 * 2)) if k is None else whole("k", k, 2)
+    p = probability("p", p)
+    if k % 2:
+        raise TopologyError(f"ws needs an even k (half on each side of the ring), got {k}; use {k - 1} or {k + 1}")
+    if k >= max(clients, 3):
+        raise TopologyError(f"ws needs k < clients, got k = {k} with {clients} clients; lower k or leave it out")
+    return _pairs(_networkx().watts_strogatz_graph(clients, k, p, seed=seed).edges)
+
+
+def _torus(clients: int, seed: int, *, rows: int | None = None, cols: int | None = None) -> IntArray:
+    rows, cols = _sides(clients, rows, cols)
+    node = np.arange(clients).reshape(rows, cols)
+    wraps = [np.stack([node, np.roll(node, -1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)]
+    edges: IntArray = np.concatenate(wraps)
+    loops = edges[:, 0] == edges[:, 1]  # a side of length 1 wraps onto itself
+    return np.delete(edges, loops, axis=0)
+
+
+def _sides(clients: int, rows: int | None, cols: int | None) -> tuple[int, int]:
+    if rows is None and cols is None:
+        rows = next(r for r in range(math.isqrt(clients), 0, -1) if clients % r == 0)
+    rows = clients // whole("cols", cols, 1) if rows is None else whole("rows", rows, 1)
+    cols = clients // rows if cols is None else whole("cols", cols, 1)
+    if rows * cols != clients:
+        raise TopologyError(f"a torus of {rows} x {cols} has {rows * cols} clients, not {clients}; change one")
+    return rows, cols
+
+
+def _complete(clients: int, seed: int) -> IntArray:
+    return np.stack(np.triu_indices(clients, 1), axis=1)
+
+
+def _file(clients: int, seed: int, *, path: str | PathLike[str] | None = None) -> IntArray:
+    if path is None:
+        raise TopologyError("topology 'file' needs path, an edge list with one 'a b' pair per line")
+    edges = []
+    for line, fields in numbered_fields(path, "edge list"):
+        where = f"{str(path)!r}, line {line}"
+        if len(fields) != 2 or not all(field.isascii() and field.isdecimal() for field in fields):
+            raise TopologyError(f"{where}: expected two client numbers, 'a b' or 'a,b', got {' '.join(fields)!r}")
+        a, b = int(fields[0]), int(fields[1])
+        if max(a, b) >= clients:
+            known = f"they are numbered 0 to {clients - 1}"
+            raise TopologyError(f"{where}: no client {max(a, b)}, {known}; fix the line or raise clients")
+        if a == b:
+            raise TopologyError(f"{where}: client {a} is joined to itself; remove the line")
+        edges.append((a, b))
+    return _pairs(edges)
+
+
+def _pairs(edges: Iterable[tuple[int, int]]) -> IntArray:
+    return np.array(list(edges), dtype=np.int64).reshape(-1, 2)
+
+
+_BUILDERS: dict[str, Callable[..., IntArray]] = {
+    "er": _er,
+    "ba": _ba,
+    "ring": _ring,
+    "regular": _regular,
+    "ws": _ws,
+    "torus": _torus,
+    "complete": _complete,
+    "file": _file,
+}
+_RANDOM = frozenset({"er", "ba", "regular", "ws"})
+KINDS = tuple(_BUILDERS)
+"""The names `build` knows."""

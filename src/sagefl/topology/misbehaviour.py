@@ -1,0 +1,122 @@
+"""Who does not play fair, and how: a description and pure functions; the simulator applies them.
+
+=================  =====================================================================================
+kind               what a culprit does
+=================  =====================================================================================
+none               nothing
+wrong-answers      answers every probe with a class other than its honest answer; its model is honest
+flatter            answers every probe as an oracle would, so it looks like the best peer; honest model
+poison             answers honestly but hands over a ruined model
+flatter-poison     both: looks like the best peer, and whoever believes it takes the ruined model
+=================  =====================================================================================
+
+Culprits are the same clients for the whole run. A culprit lies to others, not to itself: its own training and
+evaluation stay honest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from sagefl.streams import stream
+from sagefl.topology._common import BoolArray, Seed, TopologyError, number, probability, whole
+
+__all__ = ["Misbehaviour", "flattering", "poison_row", "wrong_labels"]
+
+Kind = Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"]
+Poison = Literal["noise", "flip"]
+Label = TypeVar("Label", bound=np.integer)
+Weight = TypeVar("Weight", bound=np.floating)
+
+
+@dataclass(frozen=True)
+class Misbehaviour:
+    """What a ``fraction`` of the clients does; ``poison`` and ``scale`` are `poison_row`'s mode and scale."""
+
+    kind: Kind = "none"
+    fraction: float = 0.0
+    poison: Poison = "noise"
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise TopologyError(f"unknown misbehaviour {self.kind!r}; there are {', '.join(get_args(Kind))}")
+        _check_poison(self.poison, self.scale)
+        probability("misbehaviour fraction", self.fraction)
+
+    @property
+    def lies(self) -> bool:
+        """Whether culprits send `wrong_labels`."""
+        return self.kind == "wrong-answers"
+
+    @property
+    def flatters(self) -> bool:
+        """Whether culprits send `flattering` labels."""
+        return self.kind in ("flatter", "flatter-poison")
+
+    @property
+    def poisons(self) -> bool:
+        """Whether culprits hand over a `poison_row`."""
+        return self.kind in ("poison", "flatter-poison")
+
+    def culprits(self, clients: int, seed: Seed) -> BoolArray:
+        """Which clients misbehave: exactly ``round(fraction * clients)``, or nobody if the kind is ``none``.
+
+        The draw does not depend on the kind, and a smaller fraction picks among a larger one's culprits.
+        """
+        clients = whole("clients", clients, 1)
+        chosen = np.zeros(clients, dtype=np.bool_)
+        if self.kind != "none":
+            order = stream(seed, "misbehaviour").permutation(clients)
+            chosen[order[: round(self.fraction * clients)]] = True
+        return chosen
+
+
+def wrong_labels(labels: npt.NDArray[Label], rng: np.random.Generator, classes: int) -> npt.NDArray[Label]:
+    """Every answer replaced by another class, drawn uniformly.
+
+    By luck it can be the true one: the liar knows its own honest answer, not the truth.
+    """
+    classes = whole("classes", classes, 2)
+    if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise TopologyError(f"labels must lie in 0 to {classes - 1}, got {labels.min()} to {labels.max()}")
+    shift = rng.integers(1, classes, size=labels.shape)
+    return ((labels.astype(np.int64) + shift) % classes).astype(labels.dtype)
+
+
+def flattering(labels: npt.NDArray[Label], truth: npt.NDArray[np.integer]) -> npt.NDArray[Label]:
+    """Answers as good as an oracle's, in the form of the honest ones.
+
+    A real peer never sees the receiver's labels, so this is the strongest flattery there can be. Only whoever
+    scores at the receiver may call it.
+    """
+    if labels.shape != truth.shape:
+        raise TopologyError(f"labels and truth must have one shape, got {labels.shape} and {truth.shape}")
+    return truth.astype(labels.dtype)
+
+
+def poison_row(
+    row: npt.NDArray[Weight], rng: np.random.Generator, scale: float = 1.0, mode: Poison = "noise"
+) -> npt.NDArray[Weight]:
+    """A ruined copy of a model's weights, of ``scale`` times the norm of the honest ones.
+
+    ``noise`` points in a uniformly random direction; ``flip`` turns every sign and draws nothing.
+    """
+    _check_poison(mode, scale)
+    if mode == "flip":
+        return (-scale * row).astype(row.dtype)
+    noise = rng.standard_normal(row.shape)
+    norm = float(np.linalg.norm(row.astype(np.float64)))
+    # A row of zeros stays one; an empty row has no direction to point in.
+    noise *= scale * norm / (float(np.linalg.norm(noise)) or 1.0)
+    return noise.astype(row.dtype)
+
+
+def _check_poison(mode: str, scale: float) -> None:
+    if mode not in get_args(Poison):
+        raise TopologyError(f"poison must be 'noise' or 'flip', got {mode!r}")
+    number("poison scale", scale, 0.0)
