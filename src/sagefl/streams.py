@@ -26,6 +26,6 @@ def stream(seed: int | tuple[int, ...], purpose: str, *key: int) -> np.random.Ge
     >>> stream(7, "anchors", 3, 12).integers(100) == stream(7, "anchors", 3, 12).integers(100)
     np.True_
     """
-    root = (seed,) if isinstance(seed, int) else tuple(seed)
-    # The lengths keep (1, purpose, 2) and (1, 2, purpose) apart.
+    root = seed if isinstance(seed, tuple) else (seed,)
+    # The length keeps (1, purpose, 2) and (1, 2, purpose) apart; one purpose always has keys of one length.
     return np.random.default_rng([len(root), *root, _code(purpose), *key])

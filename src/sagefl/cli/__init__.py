@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import core
+from . import core, data, simulate
 
 __all__ = ["app"]
 
@@ -39,3 +39,5 @@ def main(
 
 
 core.add_to(app)
+simulate.add_to(app)
+data.add_to(app)

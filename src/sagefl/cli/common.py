@@ -1,16 +1,17 @@
-"""What commands share: errors for people, option parsing, and the console."""
+"""What commands share: errors for people, and the console."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import typer
 from rich.console import Console
 
-__all__ = ["console", "fail", "friendly_errors", "parse_options"]
+from ..errors import SageflError
+
+__all__ = ["console", "fail", "friendly_errors"]
 
 
 def console() -> Console:
@@ -29,23 +30,5 @@ def friendly_errors() -> Iterator[None]:
     """Turn mistakes in arguments and files into one line instead of a traceback."""
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (SageflError, ValueError, TypeError, OSError) as error:
         fail(str(error))
-
-
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """``["delta=.05", "ties=lowest-index"]`` as keyword options."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise ValueError(f"options are written name=value, got {pair!r}")
-        options[name.strip().replace("-", "_")] = _value(text.strip())
-    return options
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return {"true": True, "false": False}.get(text.lower(), text)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import console, friendly_errors, parse_options
+from ..settings import parse_options
+from .common import console, friendly_errors
 
 if TYPE_CHECKING:
     from ..selection import Outcome

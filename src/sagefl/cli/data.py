@@ -1,0 +1,41 @@
+"""`sagefl data`: which data sets are here, and how to get the others."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .common import console, friendly_errors
+
+__all__ = ["add_to"]
+
+group = typer.Typer(help="Data sets: what is here, and how to get more.", no_args_is_help=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    app.add_typer(group, name="data")
+
+
+@group.command("list")
+def list_() -> None:
+    """Say which data sets are present and where."""
+    from ..data import status
+
+    out = console()
+    for entry in status():
+        out.print(f"{entry.name:<12} {'present: ' + str(entry.where) if entry.present else 'absent'}")
+    out.print("fmnist-mini is always there. Your own: FILE.npz, module:function, or hf:NAME (extra hf).")
+
+
+@group.command("get")
+def get(
+    name: Annotated[str, typer.Argument(help="fmnist, mnist or cifar10.")],
+    dest: Annotated[str | None, typer.Option(help="Data folder; default: the user's cache, or $SAGEFL_DATA.")] = None,
+) -> None:
+    """Fetch a data set, verify it, and say where it is; or say every way to get it."""
+    from ..data import get as fetch
+
+    with friendly_errors():
+        typer.echo(f"{name} is in {fetch(name, dest, typer.echo)}")

@@ -1,0 +1,329 @@
+"""`sagefl run`, `resume`, `compare` and `replay`: the simulator on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..settings import nested, parse_options, parse_value
+from .common import console, fail, friendly_errors
+from .progress import RunProgress
+
+if TYPE_CHECKING:
+    from ..simulation.config import Execution, RunConfig
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    for command in (run, resume, compare, replay, config):
+        app.command()(command)
+
+
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags win over it.")]
+Dataset = Annotated[str | None, typer.Option(help="fmnist-mini, fmnist, mnist, cifar10, FILE.npz, module:function.")]
+Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more heterogeneous.")]
+Topology = Annotated[str | None, typer.Option(help="er, ba, ring, regular, ws, torus, complete, file.")]
+Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+EvalEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations.")]
+MaxBatches = Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value. Repeatable.")]
+Engine = Annotated[str, typer.Option(help="auto, sequential or processes.")]
+Workers = Annotated[int | None, typer.Option(help="Worker processes; default: all cores.")]
+Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between checkpoints.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
+
+
+def run(
+    config: Config = None,
+    method: Annotated[str | None, typer.Option(help="Method, with options as id:name=value:...")] = None,
+    dataset: Dataset = None,
+    alpha: Alpha = None,
+    topology: Topology = None,
+    clients: Clients = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    eval_every: EvalEvery = None,
+    max_batches: MaxBatches = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/METHOD-…-HASH.")] = None,
+    engine: Engine = "auto",
+    workers: Workers = None,
+    checkpoint_every: Every = 10,
+    track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train K clients over T rounds under one method; an unfinished run of the same config goes on."""
+    with friendly_errors():
+        flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
+        resolved = _resolve(config, flags, method)
+        directory = out or Path("runs") / _name(resolved)
+        execution = _execution(engine, workers, checkpoint_every)
+    _simulate(resolved, directory, execution, track or [], quiet=quiet)
+
+
+def resume(
+    directory: Annotated[Path, typer.Argument(help="The run directory.")],
+    engine: Engine = "auto",
+    workers: Workers = None,
+    checkpoint_every: Every = 10,
+    track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with an interrupted run; the result is the same as if it had never stopped."""
+    with friendly_errors():
+        from ..simulation.rundir import RunDirectory
+
+        resolved = RunDirectory(directory).config
+        execution = _execution(engine, workers, checkpoint_every)
+    _simulate(resolved, directory, execution, track or [], quiet=quiet)
+
+
+def compare(
+    methods: Annotated[str, typer.Option(help="Comma-separated methods, options as id:name=value.")] = (
+        "local,rg,aq-128,sage-nf,sage-vanilla,sage-os"
+    ),
+    config: Config = None,
+    dataset: Dataset = None,
+    alpha: Alpha = None,
+    topology: Topology = None,
+    clients: Clients = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    eval_every: EvalEvery = None,
+    max_batches: MaxBatches = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default: runs/compare-….")] = None,
+    engine: Engine = "auto",
+    workers: Workers = None,
+    checkpoint_every: Every = 10,
+    quiet: Quiet = False,
+) -> None:
+    """Run several methods on one identical world and print one table."""
+    with friendly_errors():
+        from ..simulation.comparing import compare as run_all
+
+        flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
+        resolved = _resolve(config, flags, None)
+        folder = out or Path("runs") / f"compare-{_world_name(resolved)}"
+        shown = console()
+        if not quiet:
+            shown.print(_describe(resolved))
+        results = run_all(
+            resolved,
+            [m.strip() for m in methods.split(",") if m.strip()],
+            folder,
+            _execution(engine, workers, checkpoint_every),
+            lambda label: [RunProgress(label, shown, quiet=quiet)],
+        )
+    _print_comparison(results, folder)
+
+
+def replay(
+    directory: Annotated[Path, typer.Argument(help="A run directory with recorded losses.")],
+    method: Annotated[str, typer.Option(help="Rule, with options as id:name=value:...")] = "sage-os",
+    lambda_: Annotated[str | None, typer.Option("--lambda", help="Prices to sweep, e.g. 0,5e-4,2e-3.")] = None,
+    delta: Annotated[str | None, typer.Option(help="Failure probabilities to sweep, e.g. .05,.1.")] = None,
+    sweep: Annotated[list[str] | None, typer.Option(help="Any option to sweep, name=v1,v2. Repeatable.")] = None,
+) -> None:
+    """Other rules on the same evidence: sweep options over recorded losses without training."""
+    with friendly_errors():
+        from ..selection import make
+        from ..simulation.comparing import method_config
+        from ..simulation.replaying import replay_run
+        from ..simulation.rundir import RunDirectory
+
+        axes: dict[str, list[Any]] = {}
+        for name, text in (("probe_cost", lambda_), ("delta", delta), *(_axis(s) for s in sweep or [])):
+            if text is not None:
+                axes[name] = [parse_value(v) for v in text.split(",")]
+        section = method_config(method)
+        rules = []
+        for values in product(*axes.values()):
+            point = dict(zip(axes, values, strict=True))
+            label = " ".join(
+                [method, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in point.items())]
+            )
+            rules.append((label, make(section["id"], **(section["options"] | point))))
+        results = replay_run(RunDirectory(directory), rules)
+    _print_replay(results)
+
+
+def config(
+    file: Config = None,
+    set_: Set = None,
+) -> None:
+    """Print the resolved config as TOML, or with no arguments every key with its meaning."""
+    with friendly_errors():
+        from ..simulation.config import RunConfig
+
+        if file is None and not set_:
+            for line in _schema_lines(RunConfig):
+                typer.echo(line)
+        else:
+            typer.echo(_resolve(file, nested(parse_options(set_ or [])), None).to_toml())
+
+
+# Steps ------------------------------------------------------------------------------------------------------------
+
+
+def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track: Sequence[str], *, quiet: bool) -> None:
+    from ..errors import SageflError
+    from ..simulation.rundir import RunDirectory
+    from ..simulation.simulator import Simulator
+    from ..simulation.trackers import make_tracker
+
+    out = console()
+    bar = RunProgress(resolved.method.id, out, quiet=quiet)
+    target = RunDirectory(directory)
+    with friendly_errors():
+        target.prepare(resolved)
+        if (done := target.summary) is not None:
+            out.print(f"{directory} is already finished:")
+            _print_comparison({resolved.method.id: done}, directory)
+            return
+        if not quiet:
+            out.print(_describe(resolved))
+        trackers = [make_tracker(name, directory) for name in track]
+        simulator = Simulator(resolved, target, execution, callbacks=[bar, *trackers])
+    try:
+        summary = simulator.run()
+    except SageflError as error:
+        bar.close()
+        fail(str(error))
+    _print_comparison({resolved.method.id: summary}, directory)
+
+
+def _flags(
+    dataset: str | None,
+    alpha: float | None,
+    topology: str | None,
+    clients: int | None,
+    rounds: int | None,
+    seed: int | None,
+    eval_every: int | None,
+    max_batches: int | None,
+    set_: list[str] | None,
+) -> dict[str, Any]:
+    """The common flags as config keys; --set may name any other."""
+    given = {
+        "data.dataset": dataset,
+        "data.alpha": alpha,
+        "topology.kind": topology,
+        "clients": clients,
+        "rounds": rounds,
+        "seed": seed,
+        "evaluation.every": eval_every,
+        "training.max_batches": max_batches,
+    }
+    return nested({k: v for k, v in given.items() if v is not None} | parse_options(set_ or []))
+
+
+def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) -> RunConfig:
+    from ..simulation.comparing import method_config
+    from ..simulation.config import RunConfig, merged
+
+    over = merged(flags, {"method": method_config(method)}) if method else flags
+    return RunConfig.read(file, over) if file is not None else RunConfig.parse(over)
+
+
+def _execution(engine: str, workers: int | None, checkpoint_every: int) -> Execution:
+    from ..simulation.config import Execution, checked
+
+    return checked(Execution, {"engine": engine, "workers": workers, "checkpoint_every": checkpoint_every})
+
+
+def _axis(text: str) -> tuple[str, str]:
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise ValueError(f"a sweep is written name=v1,v2, got {text!r}")
+    return name.replace("-", "_"), values
+
+
+def _world_name(c: RunConfig) -> str:
+    data = Path(c.data.dataset).stem.replace(":", "_")
+    spread = f"a{c.data.alpha:g}" if c.data.partition == "dirichlet" else c.data.partition
+    return f"{data}-{c.topology.kind}-{spread}-K{c.clients}-T{c.rounds}-s{c.seed}-{c.world_digest[:8]}"
+
+
+def _name(c: RunConfig) -> str:
+    return f"{c.method.id}-{_world_name(c)}-{c.digest[:8]}"
+
+
+def _describe(c: RunConfig) -> str:
+    spread = f"Dirichlet({c.data.alpha:g})" if c.data.partition == "dirichlet" else c.data.partition
+    return f"{c.data.dataset}, {spread}, {c.clients} clients on {c.topology.kind}, {c.rounds} rounds, seed {c.seed}"
+
+
+def _schema_lines(cls: Any, prefix: str = "") -> list[str]:
+    from pydantic import BaseModel
+
+    lines = []
+    for name, field in cls.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            lines += [f"\n[{prefix}{name}]  {(field.annotation.__doc__ or '').strip()}"]
+            lines += _schema_lines(field.annotation, f"{prefix}{name}.")
+        else:
+            default = field.get_default(call_default_factory=True)
+            lines.append(f"{name} = {default!r}  # {field.description}")
+    return lines
+
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def _print_comparison(results: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+    from rich.table import Table
+
+    columns: list[tuple[str, Any]] = [
+        ("accuracy", lambda s: f"{s['accuracy']:.4f}"),
+        ("macro-F1", lambda s: f"{s['macro_f1']:.4f}"),
+        ("client", lambda s: f"{s['client']:.4f}"),
+        ("weak", lambda s: f"{s['weak']:.4f}"),
+        ("certified", lambda s: f"{s['certified']:.1%}"),
+        ("gossip", lambda s: f"{s['rg_fallback']:.1%}"),
+        ("evidence", lambda s: f"{s['budget']:.1%}"),
+        ("probes MB", lambda s: f"{(s['probe_input_bytes'] + s['probe_answer_bytes']) / 1e6:.1f}"),
+        ("models MB", lambda s: f"{s['model_bytes'] / 1e6:.1f}"),
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method")
+    for name, _ in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, summary in results.items():
+        table.add_row(label, *(show(summary) for _, show in columns))
+    out = console()
+    out.print()
+    out.print(table)
+    out.print(
+        "\naccuracy and macro-F1: all clients on the shared test set; client, weak: mean and worst on their own "
+        "held-out data;\nevidence: share of the fixed budget of 128 anchors per neighbour."
+    )
+    out.print(f"Runs are in {folder}")
+
+
+def _print_replay(results: Sequence[Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("rule")
+    for name in ("covered", "certified", "committed", "cost", "exhausted", "no anchors", "evaluations", "evidence"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for r in results:
+        shares = (r.covered, r.certified, r.committed, r.cost, r.exhausted, r.no_anchors)
+        table.add_row(r.label, *(f"{v:.1%}" for v in shares), f"{r.evaluations:.1f}", f"{r.budget:.1%}")
+    out = console()
+    out.print(f"{results[0].decisions} recorded decisions" if results else "nothing to replay")
+    out.print(table)
+    if any(r.covered < 1 for r in results):
+        out.print(
+            "\ncovered: decisions whose evidence was recorded; the others asked for more and are left out. "
+            "Record everything with --set evaluation.losses=full."
+        )

@@ -1,0 +1,10 @@
+"""From decisions to what moves and how it merges: the mix of a round, and what it cost in bytes.
+
+Nothing here chooses a peer or trains a model.
+"""
+
+from .accounting import Sizes, Traffic, account
+from .layer import ExchangeLayer, Tasks
+from .mixing import Mix, resolve
+
+__all__ = ["ExchangeLayer", "Mix", "Sizes", "Tasks", "Traffic", "account", "resolve"]

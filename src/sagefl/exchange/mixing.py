@@ -1,0 +1,56 @@
+"""All exchanges of a round, pulled or pushed, as one sparse mixing matrix over {self} + peers.
+
+Row k of the matrix is `Mix`: what client k keeps of its own shared block and which published blocks it adds. Mixing
+is synchronous: every row reads the snapshot published after local training (method.md, 2.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..selection import Outcome
+
+__all__ = ["Mix", "resolve"]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """One receiver's row: `own` times its block plus weight times each pulled one, as (client, age, weight)."""
+
+    own: float
+    pulls: tuple[tuple[int, int, float], ...]
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Whose blocks are merged."""
+        return tuple(client for client, _, _ in self.pulls)
+
+
+def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float) -> dict[int, Mix]:
+    """The mixing matrix of a round; receivers that merge nothing are left out.
+
+    A single pulled peer without weights gets the mixing coefficient (eq:mix). Pushed models are averaged uniformly
+    with the receiver's own. `ages` tells how stale a link's snapshot is; links not named are current.
+    """
+    terms: dict[int, list[tuple[int, int, float]]] = {}
+    pushed: dict[int, list[int]] = {}
+    for client, outcome in outcomes.items():
+        if outcome.direction == "push":
+            for receiver in outcome.peers:
+                pushed.setdefault(_client(receiver), []).append(client)
+            continue
+        for peer in outcome.peers:
+            weight = mixing if outcome.weights is None else outcome.weights[peer]
+            sender = _client(peer)
+            terms.setdefault(client, []).append((sender, ages.get((client, sender), 0), weight))
+    for receiver, senders in pushed.items():
+        weight = 1.0 / (len(senders) + 1)
+        terms.setdefault(receiver, []).extend((s, ages.get((receiver, s), 0), weight) for s in sorted(senders))
+    return {client: Mix(1.0 - sum(w for _, _, w in pulls), tuple(pulls)) for client, pulls in sorted(terms.items())}
+
+
+def _client(peer: object) -> int:
+    if not isinstance(peer, int):
+        raise TypeError(f"simulated peers are client numbers, got {peer!r}")
+    return peer

@@ -1,0 +1,167 @@
+"""The networks that clients train, and what a user's own module must offer.
+
+A model is an `nn.Module` whose parameters are split into a *shared* block omega, which is exchanged, and a local
+rest phi (the head), which never leaves the client. It offers
+
+* ``forward(x) -> logits``;
+* ``shared``: the name prefixes of the shared parameters (or they are declared in the run's config);
+* optionally ``loss(x, y) -> scalar`` for training (default: cross-entropy of the logits);
+* optionally ``latent(x)`` and ``head(z)``, needed for representation probes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import SageflError
+
+__all__ = ["BUILT_IN", "EncoderDecoder", "Mlp", "ModelError", "build_model", "check_model", "training_loss"]
+
+
+class ModelError(SageflError, ValueError):
+    """A module that cannot be trained as a population, with what to change."""
+
+
+class EncoderDecoder(nn.Module):
+    """The paper's convolutional encoder-decoder with a local two-layer head.
+
+    The parent study that defines it is not public; this is our reading: 3x3 stride-2 convolutions with ReLU, a linear
+    layer to the latent, a mirrored decoder of 4x4 stride-2 transposed convolutions, head latent -> latent -> classes.
+    Loss: cross-entropy + beta * reconstruction MSE on inputs in [0, 1]. omega = encoder + decoder, phi = head.
+    """
+
+    shared = ("encoder", "decoder")
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        classes: int,
+        *,
+        latent: int = 64,
+        widths: tuple[int, ...] = (16, 32),
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__()
+        channels, height, width = shape
+        factor = 2 ** len(widths)
+        if height % factor or width % factor:
+            raise ModelError(
+                f"images of {height}x{width} cannot be halved {len(widths)} times: pad them to a multiple of {factor}"
+            )
+        self.beta = beta
+        small = (widths[-1], height // factor, width // factor)
+        flat = small[0] * small[1] * small[2]
+        chain = (channels, *widths)
+        down: list[nn.Module] = []
+        for a, b in zip(chain, chain[1:], strict=False):
+            down += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU()]
+        self.encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(flat, latent))
+        up: list[nn.Module] = [nn.Linear(latent, flat), nn.ReLU(), nn.Unflatten(1, small)]
+        back = chain[::-1]
+        for a, b in zip(back, back[1:], strict=False):
+            up += [nn.ConvTranspose2d(a, b, 4, stride=2, padding=1), nn.ReLU()]
+        up[-1] = nn.Sigmoid()
+        self.decoder = nn.Sequential(*up)
+        self.head = nn.Sequential(nn.Linear(latent, latent), nn.ReLU(), nn.Linear(latent, classes))
+
+    def latent(self, x: Tensor) -> Tensor:
+        """The representation that mixing imports."""
+        return cast(Tensor, self.encoder(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class logits."""
+        return cast(Tensor, self.head(self.encoder(x)))
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy + beta * reconstruction error."""
+        z = self.encoder(x)
+        return F.cross_entropy(self.head(z), y) + self.beta * F.mse_loss(self.decoder(z), x)
+
+
+class Mlp(nn.Module):
+    """A small perceptron with a shared body and a local head, for quick or very large runs."""
+
+    shared = ("body",)
+
+    def __init__(self, shape: tuple[int, ...], classes: int, *, hidden: int = 32) -> None:
+        super().__init__()
+        inputs = 1
+        for side in shape:
+            inputs *= side
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU())
+        self.head = nn.Linear(hidden, classes)
+
+    def latent(self, x: Tensor) -> Tensor:
+        """The hidden layer."""
+        return cast(Tensor, self.body(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Class logits."""
+        return cast(Tensor, self.head(self.body(x)))
+
+
+def _encoder_decoder(shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
+    if len(shape) != 3:
+        raise ModelError(f"the encoder-decoder takes images (channels, height, width), the data is {shape}: use mlp")
+    # The paper's two sizes: Fashion-MNIST 64-dim latent, width 16; CIFAR-10 128-dim latent, width 32.
+    sizes: dict[str, Any] = (
+        {"latent": 128, "widths": (32, 64, 128)} if shape[0] == 3 else {"latent": 64, "widths": (16, 32)}
+    )
+    return EncoderDecoder((shape[0], shape[1], shape[2]), classes, **(sizes | options))
+
+
+BUILT_IN: Mapping[str, Callable[..., nn.Module]] = {"encoder-decoder": _encoder_decoder, "mlp": Mlp}
+
+
+def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
+    """A fresh model whose initial weights depend only on `seed`. `name` is built in or ``module:callable``."""
+    make = BUILT_IN.get(name) or _import(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = make(shape, classes, **options)
+        except TypeError as error:
+            raise ModelError(f"model {name} does not take these options: {error}") from None
+    check_model(model)
+    return model
+
+
+def _import(name: str) -> Callable[..., nn.Module]:
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ModelError(f"unknown model {name!r}: use one of {', '.join(BUILT_IN)}, or module:callable of your own")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return cast("Callable[..., nn.Module]", getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"cannot load model {name!r}: {error}") from None
+
+
+def check_model(model: nn.Module) -> None:
+    """Refuse what a population cannot hold: running statistics would be shared by all clients unseen."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"a model must be a torch.nn.Module, got {type(model).__name__}")
+    for name, module in model.named_modules():
+        if getattr(module, "track_running_stats", False) and getattr(module, "running_mean", None) is not None:
+            raise ModelError(
+                f"{type(module).__name__} {name!r} keeps running statistics, which are neither trained nor exchanged "
+                "per client: use GroupNorm or LayerNorm, or track_running_stats=False"
+            )
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise ModelError(f"parameter {name!r} is {parameter.dtype}: the population matrix is float32")
+
+
+def training_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The model's own loss where it has one, else cross-entropy."""
+    own = getattr(model, "loss", None)
+    return cast(Tensor, own(x, y)) if own is not None else F.cross_entropy(model(x), y)

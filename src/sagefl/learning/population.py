@@ -1,0 +1,83 @@
+"""All clients as one matrix: a row per client, parameters and Adam's moments alike.
+
+Modules train through views of their row, mixing is arithmetic on rows, a checkpoint is a few tensors. `snapshots`
+holds the rows as published to neighbours after local training; older slots serve links with delay. A method's own
+per-client arrays (masks, replicas ...) live in `extras`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .layout import ALIGN, Layout
+
+__all__ = ["Population"]
+
+
+@dataclass
+class Population:
+    """Every client's numbers. `params`, `first`, `second`: clients x width; `steps`: clients; snapshots per age."""
+
+    params: Tensor
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+    snapshots: Tensor
+    extras: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def allocate(
+        cls,
+        layout: Layout,
+        clients: int,
+        *,
+        ages: int = 1,
+        extras: Mapping[str, int] | None = None,
+        shared_memory: bool = False,
+    ) -> Population:
+        """Zeroed storage for `clients` rows and `ages` published snapshots; extras are (name -> columns)."""
+
+        def zeros(*shape: int) -> Tensor:
+            tensor = torch.zeros(shape)
+            if shared_memory:
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
+            return tensor
+
+        return cls(
+            params=zeros(clients, layout.width),
+            first=zeros(clients, layout.width),
+            second=zeros(clients, layout.width),
+            steps=zeros(clients),
+            snapshots=zeros(ages, clients, layout.width),
+            extras={name: zeros(clients, -(-n // ALIGN) * ALIGN) for name, n in (extras or {}).items()},
+        )
+
+    @property
+    def clients(self) -> int:
+        """Number of rows."""
+        return len(self.params)
+
+    def reset(self, row: Tensor) -> None:
+        """Everybody starts from the same weights, head included, with a fresh optimiser."""
+        self.params.copy_(row.expand_as(self.params))
+        for tensor in (self.first, self.second, self.steps, self.snapshots, *self.extras.values()):
+            tensor.zero_()
+
+    def slot(self, round: int, age: int = 0) -> int:
+        """Which snapshot was published `age` rounds before `round`."""
+        return (round - age) % len(self.snapshots)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Everything a checkpoint must hold, by name. The snapshots count only where delays read old ones."""
+        yield "params", self.params
+        yield "first", self.first
+        yield "second", self.second
+        yield "steps", self.steps
+        if len(self.snapshots) > 1:
+            yield "snapshots", self.snapshots
+        for name, tensor in self.extras.items():
+            yield f"extras.{name}", tensor

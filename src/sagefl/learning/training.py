@@ -1,0 +1,108 @@
+"""Local training of one client, in place on its row.
+
+One epoch of mini-batches (optionally capped), Adam on the flat row. What a published method changes about training
+(a frozen block, an extra loss term, a gradient mask) it does through `LocalTraining`'s named hooks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from .layout import Layout
+from .models import training_loss
+
+__all__ = ["Local", "LocalTraining", "TrainingOptions", "adam_step", "run_epoch"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a client trains in a round (the paper: Adam 1e-3, one epoch, batches of 64)."""
+
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    epochs: int = 1
+    max_batches: int | None = None  # cap per round; None: the whole epoch
+    reset_optimizer: bool = False  # forget Adam's moments each round
+    mixing: float = 0.5  # weight of a single pulled peer
+
+
+@dataclass
+class Local:
+    """One client's local training in one round, as hooks see it."""
+
+    client: int
+    round: int
+    layout: Layout
+    row: Tensor
+    gradient: Tensor
+    extras: dict[str, Tensor]  # this client's rows of the method's own arrays
+    batches: int = 0  # how many this round has
+    batch: int = 0  # the one under way
+
+
+class LocalTraining:
+    """How a client trains. The default is plain training; methods override single steps."""
+
+    def begin(self, local: Local, model: nn.Module) -> None:
+        """Before the first batch."""
+
+    def loss(self, local: Local, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of one batch."""
+        return training_loss(model, x, y)
+
+    def columns(self, local: Local) -> slice:
+        """Which columns this batch's step moves; the others, moments included, stay as they are."""
+        return slice(None)
+
+    def gradient(self, local: Local) -> None:
+        """After the backward pass, before the optimiser's step: edit ``local.gradient`` in place."""
+
+    def stepped(self, local: Local) -> None:
+        """After the optimiser's step: edit ``local.row`` in place."""
+
+    def end(self, local: Local, model: nn.Module) -> None:
+        """After the last batch."""
+
+
+def adam_step(row: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: Tensor, rate: float) -> None:
+    """torch's own fused Adam on one flat row; padding stays zero because its gradient is zero."""
+    adam(
+        [row], [gradient], [first], [second], [], [step],
+        foreach=False, capturable=False, differentiable=False, fused=True, has_complex=False,
+        amsgrad=False, beta1=0.9, beta2=0.999, lr=rate, weight_decay=0.0, eps=1e-8, maximize=False,
+    )  # fmt: skip
+
+
+def run_epoch(
+    model: nn.Module,
+    local: Local,
+    moments: tuple[Tensor, Tensor, Tensor],
+    x: Tensor,
+    y: Tensor,
+    options: TrainingOptions,
+    hooks: LocalTraining,
+) -> float:
+    """Train on (x, y) in the given order; returns the mean loss over samples. `moments`: first, second, step."""
+    size = options.batch_size
+    local.batches = -(-len(x) // size)
+    total = 0.0
+    hooks.begin(local, model)
+    for batch in range(local.batches):
+        local.batch = batch
+        xb, yb = x[batch * size : (batch + 1) * size], y[batch * size : (batch + 1) * size]
+        local.gradient.zero_()
+        loss = hooks.loss(local, model, xb, yb)
+        torch.autograd.backward(loss)
+        hooks.gradient(local)
+        with torch.no_grad():
+            first, second, step = moments
+            c = hooks.columns(local)
+            adam_step(local.row[c], local.gradient[c], first[c], second[c], step, options.learning_rate)
+            hooks.stepped(local)
+        total += float(loss.detach()) * len(xb)
+    hooks.end(local, model)
+    return total / max(len(x), 1)

@@ -1,0 +1,246 @@
+"""The tasks a worker carries out on clients' rows: train, answer probes, score, evaluate, mix.
+
+Every engine runs these same functions with the same arguments, in one process or many; that is why their results
+agree bit for bit. A task's first argument is the client whose row it needs. Inputs go to peers, labels do not: only
+the tasks a client runs for itself read labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..streams import stream
+from .layout import Layout
+from .models import ModelError
+from .population import Population
+from .training import Local, LocalTraining, TrainingOptions, run_epoch
+
+__all__ = ["Corpus", "Workbench", "clipped_ce"]
+
+Indices = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+CHUNK = 512  # inference batch; part of what makes results repeatable, so not a setting
+PULSE = 256  # images on which representations are compared
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The samples as tensors (uint8 or float32 images) and which of them each client trains on."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int
+    shards: Sequence[Indices]  # training indices per client; anchors and evaluation samples are not in them
+
+
+def clipped_ce(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy clipped at 2 log(classes) and scaled to [0, 1]: a uniform guess scores one half."""
+    ceiling = 2 * log(logits.shape[-1])
+    return F.cross_entropy(logits, y, reduction="none").clamp(max=ceiling) / ceiling
+
+
+class Workbench:
+    """One worker's tools: a module that is bound to whichever row is at work, and the data."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layout: Layout,
+        population: Population,
+        corpus: Corpus,
+        options: TrainingOptions,
+        hooks: LocalTraining,
+        seed: int,
+    ) -> None:
+        self.model, self.layout, self.population, self.corpus = model, layout, population, corpus
+        self.options, self.hooks, self.seed = options, hooks, seed
+        self._gradient = torch.zeros(layout.width)
+        self._buffers = {name: b.clone() for name, b in model.named_buffers()}
+
+    # What a client does for itself --------------------------------------------------------------------------------
+
+    def train(self, client: int, round: int) -> tuple[float, int]:
+        """One round of local training in place; publishes the row. Returns (mean loss, samples seen)."""
+        p, o = self.population, self.options
+        if o.reset_optimizer:
+            for tensor in (p.first, p.second, p.steps):
+                tensor[client].zero_()
+        row = p.params[client]
+        self.layout.bind(self.model, row, self._gradient)
+        extras = {name: tensor[client] for name, tensor in p.extras.items()}
+        local = Local(client, round, self.layout, row, self._gradient, extras)
+        moments = (p.first[client], p.second[client], p.steps[client])
+        self.model.train()
+        loss, seen = 0.0, 0
+        for epoch in range(o.epochs):
+            order = self._batches(client, round, epoch)
+            loss = run_epoch(self.model, local, moments, *self._samples(order), o, self.hooks)
+            seen += len(order)
+        self._refuse_changed_buffers()
+        p.snapshots[p.slot(round), client].copy_(row)
+        return loss, seen
+
+    def mix(self, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
+        """omega <- own * omega + sum of weight * published omega (eq:mix); pulls are (client, age, weight)."""
+        p, columns = self.population, self.layout.shared
+        mine = p.params[client, columns]
+        mine.mul_(own)
+        for peer, age, weight in pulls:
+            mine.add_(p.snapshots[p.slot(round, age), peer, columns], alpha=weight)
+
+    def score(self, client: int, round: int, latents: Floats, indices: Indices, loss: str) -> Floats:
+        """Losses of peers' latents (peers, n, ...) through this client's own head."""
+        self._bind(client, self.population.slot(round))
+        head = getattr(self.model, "head", None)
+        if head is None:
+            raise ModelError("representation probes need a model with latent(x) and head(z)")
+        y = self.corpus.train_y[torch.from_numpy(indices)]
+        with torch.inference_mode():
+            rows = [self._loss(head(torch.from_numpy(z)), y, loss) for z in latents]
+        return np.stack(rows)
+
+    def inspect(
+        self,
+        client: int,
+        round: int,
+        models: Sequence[tuple[int, int] | None],
+        groups: Sequence[Sequence[int]] | None,
+        indices: Indices,
+        metric: str,
+    ) -> npt.NDArray[np.float64]:
+        """Full models moved here and evaluated on own samples; `models` are (client, age), None is oneself.
+
+        A group is evaluated as the average of its members' shared blocks under this client's own head.
+        """
+        p, shared = self.population, self.layout.shared
+        mine = p.snapshots[p.slot(round), client]
+        rows = [mine if m is None else p.snapshots[p.slot(round, m[1]), m[0]] for m in models]
+        if metric == "distance":
+            return np.array([float((row[shared] - mine[shared]).norm()) for row in rows])
+        if groups is not None:
+            averages = []
+            for group in groups:
+                average = mine.clone()
+                average[shared] = torch.stack([rows[i][shared] for i in group]).mean(0)
+                averages.append(average)
+            rows = averages
+        y = self.corpus.train_y[torch.from_numpy(indices)]
+        out: list[Any] = []
+        for row in rows:
+            self.layout.bind(self.model, row)
+            logits = self._infer(self.corpus.train_x, indices)
+            if metric == "error":
+                out.append(np.float64((logits.argmax(1) != y).double().mean()))
+            else:
+                losses = F.cross_entropy(logits, y, reduction="none").double().numpy()
+                out.append(losses if metric == "losses" else np.float64(losses.mean()))
+        return np.stack(out)
+
+    def evaluate(self, client: int, indices: Indices) -> tuple[int, float]:
+        """(number right, mean clipped cross-entropy) of the present row on own samples."""
+        self.layout.bind(self.model, self.population.params[client])
+        logits = self._infer(self.corpus.train_x, indices)
+        y = self.corpus.train_y[torch.from_numpy(indices)]
+        return int((logits.argmax(1) == y).sum()), float(clipped_ce(logits, y).mean())
+
+    def confusion(self, client: int, subset: Indices) -> npt.NDArray[np.int64]:
+        """Confusion matrix (true x predicted) of the present row on the shared test set."""
+        self.layout.bind(self.model, self.population.params[client])
+        predicted = self._infer(self.corpus.test_x, subset).argmax(1).numpy()
+        truth = self.corpus.test_y[torch.from_numpy(subset)].numpy()
+        classes = self.corpus.classes
+        flat = np.bincount(truth * classes + predicted, minlength=classes * classes)
+        return flat.reshape(classes, classes)
+
+    def gram(self, client: int) -> Floats:
+        """The centred, normalised Gram matrix of this client's representation of some test images (for linear CKA)."""
+        self.layout.bind(self.model, self.population.params[client])
+        indices = np.arange(min(PULSE, len(self.corpus.test_x)))
+        z = self._infer(self.corpus.test_x, indices, "latents").flatten(1)
+        z = z - z.mean(0)
+        gram = z @ z.T
+        normal: Floats = (gram / gram.norm().clamp(min=1e-12)).flatten().numpy()
+        return normal
+
+    # What a client does for others --------------------------------------------------------------------------------
+
+    def answer(self, client: int, round: int, age: int, indices: Indices, kind: str) -> npt.NDArray[np.generic]:
+        """A peer's answers to anchor inputs from its published row: top-1 labels, latents or log-probabilities."""
+        self._bind(client, self.population.slot(round, age))
+        out = self._infer(self.corpus.train_x, indices, kind)
+        return out.argmax(1).numpy() if kind == "labels" else out.numpy()
+
+    def apply(self, client: int, function: Callable[..., Any], *args: Any) -> Any:
+        """``function(workbench, client, *args)``: a step that a method or a setting brings along."""
+        return function(self, client, *args)
+
+    def read(self, client: int, round: int, what: str) -> Floats:
+        """Something small a client publishes about its model: its head, or the head's last layer."""
+        views = self.layout.views(self.population.snapshots[self.population.slot(round), client])
+        local = [views[slot.name] for slot in self.layout.slots if slot.start >= self.layout.shared_stop]
+        if what == "head":
+            return torch.cat([v.flatten() for v in local]).numpy()
+        if what == "last-layer":
+            return next(v for v in reversed(local) if v.dim() > 1).flatten().numpy()
+        raise ValueError(f"a client publishes no {what!r} of its model; it does: head, last-layer")
+
+    # Tools --------------------------------------------------------------------------------------------------------
+
+    def _bind(self, client: int, slot: int) -> None:
+        self.layout.bind(self.model, self.population.snapshots[slot, client])
+
+    def _batches(self, client: int, round: int, epoch: int) -> Indices:
+        shard = self.corpus.shards[client]
+        order = stream(self.seed, "batches", round, client, epoch).permutation(len(shard))
+        if self.options.max_batches is not None:
+            order = order[: self.options.max_batches * self.options.batch_size]
+        return shard[order]
+
+    def _samples(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        picked = torch.from_numpy(indices)
+        return as_input(self.corpus.train_x[picked]), self.corpus.train_y[picked]
+
+    def _infer(self, images: Tensor, indices: Indices, kind: str = "labels") -> Tensor:
+        """The bound model's logits (or latents, or log-probabilities) in fixed chunks."""
+        self.model.eval()
+        with torch.inference_mode():
+            outs = []
+            for start in range(0, len(indices), CHUNK):
+                x = as_input(images[torch.from_numpy(indices[start : start + CHUNK])])
+                outs.append(self._latent(x) if kind == "latents" else self.model(x))
+            out = torch.cat(outs)
+            return out.log_softmax(1) if kind == "probs" else out
+
+    def _latent(self, x: Tensor) -> Tensor:
+        latent = getattr(self.model, "latent", None)
+        if latent is None:
+            raise ModelError("representation probes need a model with latent(x) and head(z)")
+        return latent(x)  # type: ignore[no-any-return]
+
+    def _loss(self, logits: Tensor, y: Tensor, loss: str) -> Floats:
+        values = clipped_ce(logits, y) if loss == "ce" else (logits.argmax(1) != y).float()
+        return values.numpy()
+
+    def _refuse_changed_buffers(self) -> None:
+        for name, buffer in self.model.named_buffers():
+            if not torch.equal(buffer, self._buffers[name]):
+                raise ModelError(
+                    f"buffer {name!r} changed during training: buffers are constants shared by all clients; "
+                    "make it a parameter, or use a layer without running state"
+                )
+
+
+def as_input(images: Tensor) -> Tensor:
+    """uint8 images as floats in [0, 1]; floats as they are."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images

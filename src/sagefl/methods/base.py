@@ -1,0 +1,122 @@
+"""What a method is: a rule that chooses peers, an exchange, and local training. And methods by id.
+
+A published method is one file in this package with one class: its docstring cites the paper and says what is
+established and what was our choice, and it binds the three parts. A plain selector is a method by itself. Third
+parties register classes in the entry-point group ``sagefl.methods`` (or selectors in ``sagefl.selectors``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, ClassVar
+
+from ..exchange import ExchangeLayer
+from ..learning.training import LocalTraining
+from ..selection import Selector
+from ..selection.registry import nearest, selectors
+
+__all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
+
+ENTRY_POINTS = "sagefl.methods"
+
+
+class Method:
+    """Base of all methods. `rule` chooses peers; `Options` are what the method adds to the rule's own options."""
+
+    id: ClassVar[str] = ""
+    rule: ClassVar[type[Selector]]
+    preset: ClassVar[dict[str, Any]] = {}  # options of the rule that this method sets
+    citation: ClassVar[str] = ""
+    evidence: ClassVar[str] = ""  # what it asks of peers
+    communication: ClassVar[str] = ""  # models merged / transferred per client-round
+    registered: ClassVar[dict[str, type[Method]]] = {}
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options beyond the rule's own; documented fields (see `sagefl.selection.option`)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__dict__.get("id"):
+            Method.registered[cls.id] = cls
+
+    def __init__(self, **options: Any) -> None:
+        known = self.fields()
+        for name in options:
+            if name not in known:
+                listed = ", ".join(known) or "none"
+                raise ValueError(f"{self.id} has no option {name!r}{nearest(name, known)}; options: {listed}")
+        own = {f.name for f in dataclasses.fields(self.Options)}
+        self.options = self.Options(**{k: v for k, v in options.items() if k in own})
+        self.selector = self.rule(**self.preset | {k: v for k, v in options.items() if k not in own})
+        self.exchange = self.make_exchange()
+        self.training = self.make_training()
+
+    def make_exchange(self) -> ExchangeLayer:
+        """What moves and how it merges; plain unless overridden."""
+        return ExchangeLayer()
+
+    def make_training(self) -> LocalTraining:
+        """How clients train; plain unless overridden."""
+        return LocalTraining()
+
+    @classmethod
+    def fields(cls) -> dict[str, tuple[Any, str]]:
+        """Every option as name -> (default, help), the method's own first."""
+        found: dict[str, tuple[Any, str]] = {}
+        for f in (*dataclasses.fields(cls.Options), *dataclasses.fields(cls.rule)):
+            found[f.name] = (cls.preset.get(f.name, f.default), f.metadata.get("help", ""))
+        return found
+
+    @classmethod
+    def description(cls) -> str:
+        """The module's docstring where the method has a module of its own, else the class's or the rule's."""
+        source = inspect.getmodule(cls) if cls.__module__ != __name__ else inspect.getmodule(cls.rule)
+        return inspect.cleandoc((source and source.__doc__) or cls.rule.__doc__ or "")
+
+
+@cache
+def _discover() -> None:
+    package = import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        import_module(f"{__package__}.{module.name}")
+    for point in entry_points(group=ENTRY_POINTS):
+        found = point.load()
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise TypeError(f"entry point {point.name!r} of {ENTRY_POINTS} is {found!r}, not a Method class")
+        Method.registered.setdefault(point.name, found)
+
+
+def methods() -> dict[str, type[Method]]:
+    """Every known method by id: published methods, and every selector with an id as a method of its own."""
+    _discover()
+    plain = {id: _plain(id) for id in selectors() if id not in Method.registered}
+    return dict(sorted((Method.registered | plain).items()))
+
+
+def method_class(id: str) -> type[Method]:
+    """The method of an id."""
+    known = methods()
+    if id not in known:
+        raise ValueError(f"unknown method {id!r}{nearest(id, known)}; known: {', '.join(known)}")
+    return known[id]
+
+
+def method(id: str, **options: Any) -> Method:
+    """A method by id with options."""
+    return method_class(id)(**options)
+
+
+@cache
+def _plain(id: str) -> type[Method]:
+    rule = selectors()[id]
+    text = {"citation": rule.citation, "evidence": rule.evidence, "communication": rule.communication}
+    plain: type[Method] = type(rule.__name__, (Method,), {"rule": rule, **text, "__module__": __name__})
+    plain.id = id  # set afterwards, so that only the selector itself is registered
+    return plain

@@ -1,0 +1,249 @@
+"""A run's configuration: everything that decides its result, with a description on every field.
+
+Two runs with equal configs give equal results, and `RunConfig.digest` is the address under which a study finds a run.
+How a run is carried out (engine, workers, where it is written) is not part of it: see `Execution`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ..errors import SageflError
+from ..selection.registry import nearest
+
+Section = TypeVar("Section", bound=BaseModel)
+
+__all__ = [
+    "ConfigError",
+    "DataConfig",
+    "EvaluationConfig",
+    "Execution",
+    "MethodConfig",
+    "ModelConfig",
+    "NetworkConfig",
+    "RunConfig",
+    "TopologyConfig",
+    "TrainingConfig",
+    "checked",
+    "merged",
+]
+
+
+class ConfigError(SageflError, ValueError):
+    """A config that does not fit, said field by field."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class DataConfig(_Section):
+    """Which samples, dealt how."""
+
+    dataset: str = Field(
+        default="fmnist-mini", description="fmnist-mini, fmnist, mnist, cifar10, FILE.npz, module:function or hf:NAME"
+    )
+    partition: Literal["dirichlet", "shards", "iid"] = Field(
+        default="dirichlet", description="how the training split is dealt"
+    )
+    alpha: float = Field(default=0.1, gt=0, description="Dirichlet concentration: smaller is more heterogeneous")
+    min_samples: int = Field(
+        default=10, ge=3, description="redraw the Dirichlet partition until every client has this many"
+    )
+    shards: int = Field(default=2, ge=1, description="label shards per client (partition = shards)")
+    anchor: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out as anchors")
+    eval: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out for evaluation")
+    anchor_order: Literal["shuffle", "fixed"] = Field(
+        default="shuffle", description="reshuffle the anchor pool every round, or not"
+    )
+
+
+class TopologyConfig(_Section):
+    """Who is whose neighbour."""
+
+    kind: Literal["er", "ba", "ring", "regular", "ws", "torus", "complete", "file"] = Field(
+        default="er", description="graph family"
+    )
+    p: float | None = Field(
+        default=None, ge=0, le=1, description="edge probability (er, default .15) or rewiring (ws, default .1)"
+    )
+    degree: float | None = Field(default=None, gt=0, description="mean degree instead of p (er)")
+    m: int | None = Field(default=None, ge=1, description="edges per new node (ba, default 3)")
+    k: int | None = Field(default=None, ge=1, description="degree (regular, ws; default 4)")
+    file: str | None = Field(default=None, description="edge list, one pair per line (kind = file)")
+    seed: int | None = Field(default=None, ge=0, description="graph seed; default: the run's seed")
+
+
+class NetworkConfig(_Section):
+    """What the network does to messages and who misbehaves."""
+
+    available: float = Field(default=1.0, gt=0, le=1, description="probability that a client is reachable in a round")
+    trace: str | None = Field(default=None, description="availability trace: a 0/1 line per round, a column per client")
+    drop: float = Field(default=0.0, ge=0, le=1, description="probability that a link fails in a round")
+    delay: float = Field(default=0.0, ge=0, le=1, description="probability that a link answers from an older snapshot")
+    max_delay: int = Field(default=1, ge=1, description="how many rounds old such a snapshot can be")
+    misbehaviour: Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"] = Field(
+        default="none", description="what misbehaving peers do"
+    )
+    misbehaving: float = Field(default=0.0, ge=0, le=1, description="share of clients that misbehave")
+
+
+class ModelConfig(_Section):
+    """What clients train."""
+
+    name: str = Field(default="encoder-decoder", description="encoder-decoder, mlp, or module:callable of your own")
+    shared: tuple[str, ...] | None = Field(
+        default=None, description="name prefixes of the shared parameters; default: the model's own"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword options of the model")
+
+
+class TrainingConfig(_Section):
+    """How clients train and mix."""
+
+    learning_rate: float = Field(default=1e-3, gt=0, description="Adam's step size")
+    batch_size: int = Field(default=64, ge=1, description="mini-batch size")
+    epochs: int = Field(default=1, ge=1, description="local epochs a round")
+    max_batches: int | None = Field(
+        default=None, ge=1, description="cap on mini-batches per epoch; none: the whole epoch"
+    )
+    reset_optimizer: bool = Field(default=False, description="forget Adam's moments every round")
+    mixing: float = Field(default=0.5, ge=0, le=1, description="weight of a pulled peer (alpha_mix)")
+
+
+class MethodConfig(_Section):
+    """The method under test."""
+
+    id: str = Field(default="sage-os", description="method id; `sagefl methods` lists them")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
+
+
+class EvaluationConfig(_Section):
+    """When and on what accuracy is measured, and what is recorded."""
+
+    every: int = Field(default=10, ge=1, description="evaluate every so many rounds; the last round always")
+    subset: int = Field(
+        default=2000, ge=0, description="test images used along the way (0: all); the last round uses all"
+    )
+    mechanisms: bool = Field(
+        default=True, description="measure pull concentration, diversity and proxy quality at evaluations"
+    )
+    losses: Literal["asked", "full", "none"] = Field(
+        default="asked", description="record probe losses: those asked, all up to the largest stage, or none"
+    )
+
+
+class RunConfig(_Section):
+    """One run: a world, a method, a number of rounds."""
+
+    clients: int = Field(default=50, ge=1, description="number of clients K")
+    rounds: int = Field(default=250, ge=1, description="number of rounds T")
+    seed: int = Field(default=1, ge=0, description="seed of everything random")
+    data: DataConfig = DataConfig()
+    topology: TopologyConfig = TopologyConfig()
+    network: NetworkConfig = NetworkConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    method: MethodConfig = MethodConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> RunConfig:
+        if self.topology.kind == "file" and not self.topology.file:
+            raise ValueError("topology.kind = file needs topology.file")
+        return self
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> RunConfig:
+        """A config from plain values; every mistake is named, unknown keys with the nearest known one."""
+        return checked(cls, document)
+
+    @classmethod
+    def read(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+        """A config from a TOML file; `overrides` (nested) win."""
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read config {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        return cls.parse(merged(document, overrides or {}))
+
+    def to_toml(self) -> str:
+        """The full resolved config; fields without a value are left out."""
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+    @property
+    def digest(self) -> str:
+        """The address of this run: a hash of everything that decides its result."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(f"sagefl-run-1 {text}".encode()).hexdigest()[:16]
+
+    @property
+    def world_digest(self) -> str:
+        """As `digest`, the method left out: runs with equal worlds can be compared."""
+        document = self.model_dump(mode="json", exclude={"method"})
+        return hashlib.sha256(f"sagefl-world-1 {json.dumps(document, sort_keys=True)}".encode()).hexdigest()[:16]
+
+
+class Execution(_Section):
+    """How a run is carried out; none of it changes the result."""
+
+    engine: Literal["auto", "sequential", "processes"] = Field(
+        default="auto", description="which engine carries out the work"
+    )
+    workers: int | None = Field(default=None, ge=1, description="worker processes; default: the cores of this machine")
+    checkpoint_every: int = Field(default=10, ge=1, description="rounds between checkpoints")
+
+
+def checked(cls: type[Section], document: Mapping[str, Any]) -> Section:
+    """A validated section; every mistake is named."""
+    try:
+        return cls.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_mistakes(cls, error))) from None
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid upon `base`, section by section."""
+    result = dict(base)
+    for key, value in over.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_none(v) for v in value]
+    return value
+
+
+def _mistakes(cls: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    for item in error.errors():
+        path = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = _fields_at(cls, item["loc"][:-1])
+            yield f"unknown key {path!r}{nearest(str(item['loc'][-1]), known)}; known here: {', '.join(known)}"
+        else:
+            got = "" if isinstance(item["input"], dict) else f", got {item['input']!r}"
+            yield f"{path or 'config'}: {item['msg']}{got}"
+
+
+def _fields_at(cls: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    for part in path:
+        inner = cls.model_fields[str(part)].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        cls = inner
+    return list(cls.model_fields)

@@ -1,0 +1,120 @@
+"""What is measured of the models: accuracy, macro-F1, Client, Weak, and the mechanisms the paper only names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..selection import Outcome
+from .engine import Engine
+from .world import World
+
+__all__ = ["Evaluation", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini", "macro_f1"]
+
+Floats = npt.NDArray[np.float64]
+DIVERSITY_CLIENTS = 100  # representations compared at most; enough for a mean, flat in K
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Every client's full predictor on the shared test set and on its own evaluation samples."""
+
+    accuracy: Floats  # per client, on the test images
+    f1: Floats  # per client, macro over classes
+    client: Floats  # per client, on its own evaluation samples
+    ce: Floats  # per client, clipped cross-entropy there
+
+    def summary(self, prefix: str = "") -> dict[str, float]:
+        """The paper's four numbers (global accuracy, macro-F1, Client, Weak) and the logged clipped cross-entropy."""
+        return {
+            f"{prefix}accuracy": float(self.accuracy.mean()),
+            f"{prefix}macro_f1": float(self.f1.mean()),
+            f"{prefix}client": float(self.client.mean()),
+            f"{prefix}weak": float(self.client.min()),
+            f"{prefix}client_ce": float(self.ce.mean()),
+        }
+
+
+def evaluate(world: World, engine: Engine, subset: npt.NDArray[np.int64]) -> Evaluation:
+    """Evaluate the present rows; the means over clients are unweighted (method.md, 2.12)."""
+    clients = range(world.clients)
+    confusions = engine.map("confusion", [(k, subset) for k in clients])
+    own = engine.map("evaluate", [(k, world.evaluation_sets[k]) for k in clients])
+    sizes = np.array([len(s) for s in world.evaluation_sets])
+    return Evaluation(
+        accuracy=np.array([np.trace(c) / c.sum() for c in confusions]),
+        f1=np.array([macro_f1(c) for c in confusions]),
+        client=np.array([right for right, _ in own]) / sizes,
+        ce=np.array([ce for _, ce in own]),
+    )
+
+
+def macro_f1(confusion: npt.NDArray[np.int64]) -> float:
+    """Mean F1 over all classes; a class never seen nor predicted counts 0."""
+    hit = np.diag(confusion)
+    seen = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return float(np.mean(np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)))
+
+
+def diversity(world: World, engine: Engine) -> float:
+    """1 - mean pairwise linear CKA of clients' representations of the same images; NaN without latents.
+
+    With normalised Gram matrices g_k the mean over pairs is (|sum g_k|^2 - K)/(K(K-1)): linear in K.
+    """
+    count = min(world.clients, DIVERSITY_CLIENTS)
+    if count < 2 or not hasattr(world.model, "latent"):
+        return float("nan")
+    chosen = np.linspace(0, world.clients - 1, count).astype(int)
+    total: Floats = np.zeros(1)
+    for gram in engine.map("gram", [(int(k),) for k in chosen]):
+        total = total + gram
+    return float(1.0 - (np.dot(total, total) - count) / (count * (count - 1)))
+
+
+def gini(counts: npt.ArrayLike) -> float:
+    """How unevenly pulls fall on peers: 0 all alike, towards 1 all on one."""
+    ranked = np.sort(np.asarray(counts, dtype=np.float64))
+    if ranked.sum() == 0:
+        return float("nan")
+    n = len(ranked)
+    return float((2 * np.arange(1, n + 1) - n - 1) @ ranked / (n * ranked.sum()))
+
+
+@dataclass(frozen=True)
+class ProxyCheck:
+    """One decision seen on the receiver's evaluation data: 0-1 risk of what was pulled, and of gossip."""
+
+    pulled: float
+    gossip: float
+
+
+def check_proxy(
+    world: World, engine: Engine, round: int, outcomes: Mapping[int, Outcome], peers: Mapping[int, Sequence[int]]
+) -> dict[int, ProxyCheck]:
+    """How good the pulled peers are on evaluation data, against the neighbourhood mean (before mixing)."""
+    asked: dict[int, list[int]] = defaultdict(list)  # peer -> receivers
+    for client, outcome in outcomes.items():
+        if outcome.peers and outcome.direction == "pull":
+            for peer in peers[client]:
+                asked[peer].append(client)
+    order = sorted(asked)
+    calls = [(p, round, 0, np.concatenate([world.evaluation_sets[k] for k in asked[p]]), "labels") for p in order]
+    risks: dict[int, dict[int, float]] = defaultdict(dict)
+    for peer, labels in zip(order, engine.map("answer", calls, [float(len(c[3])) for c in calls]), strict=True):
+        at = 0
+        for client in asked[peer]:
+            own = world.evaluation_sets[client]
+            wrong = labels[at : at + len(own)] != world.dataset.train_y[own]
+            risks[client][peer] = float(np.mean(wrong))
+            at += len(own)
+    return {
+        client: ProxyCheck(
+            pulled=float(np.mean([found[p] for p in outcomes[client].peers if isinstance(p, int)])),
+            gossip=float(np.mean(list(found.values()))),
+        )
+        for client, found in sorted(risks.items())
+    }

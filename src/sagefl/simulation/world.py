@@ -1,0 +1,152 @@
+"""The world of a run: data, partition, graph, network and initial weights. All methods of a comparison share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..data import IID, Dataset, Dirichlet, Federation, Partitioner, Shards, load
+from ..exchange import Sizes
+from ..learning.layout import Layout
+from ..learning.models import build_model
+from ..learning.workbench import Corpus
+from ..streams import stream
+from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, build, neighbourhoods
+from .config import DataConfig, NetworkConfig, RunConfig, TopologyConfig
+
+__all__ = ["World"]
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything that is the same for every method."""
+
+    config: RunConfig
+    federation: Federation
+    graph: Graph
+    availability: Availability
+    links: Links
+    misbehaviour: Misbehaviour
+    model: nn.Module  # a template; clients live in the population matrix
+    layout: Layout
+    initial: Tensor  # the row everybody starts from
+
+    @classmethod
+    def build(cls, config: RunConfig, dataset: Dataset | None = None) -> World:
+        """The world a config describes; `dataset` spares loading it again."""
+        dataset = dataset or load(config.data.dataset)
+        seed, clients = config.seed, config.clients
+        federation = Federation.build(
+            dataset, _partitioner(config.data), clients, seed, config.data.anchor, config.data.eval
+        )
+        model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
+        layout = Layout.of(model, config.model.shared)
+        return cls(
+            config=config,
+            federation=federation,
+            graph=_graph(config.topology, clients, seed),
+            availability=_availability(config.network),
+            links=Links(config.network.drop, config.network.delay, config.network.max_delay),
+            misbehaviour=Misbehaviour(config.network.misbehaviour, config.network.misbehaving),
+            model=model,
+            layout=layout,
+            initial=layout.flatten(model),
+        )
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data."""
+        return self.federation.dataset
+
+    @property
+    def clients(self) -> int:
+        """K."""
+        return self.config.clients
+
+    def view(self, round: int) -> View:
+        """Every client's active neighbours in a round, and how stale their snapshots are."""
+        active = self.availability.active(round, self.clients, self.config.seed)
+        return neighbourhoods(self.graph, active, self.links, round, self.config.seed)
+
+    def anchors(self, client: int, round: int) -> npt.NDArray[np.int64]:
+        """The client's anchors in this round's order."""
+        return self.federation.anchors(client, round, self.config.seed, self.config.data.anchor_order)
+
+    @cached_property
+    def culprits(self) -> npt.NDArray[np.bool_]:
+        """Who misbehaves."""
+        return self.misbehaviour.culprits(self.clients, self.config.seed)
+
+    @cached_property
+    def evaluation_sets(self) -> Sequence[npt.NDArray[np.int64]]:
+        """Each client's held-out evaluation samples."""
+        return [roles.eval for roles in self.federation.roles]
+
+    def test_subset(self, last: bool) -> npt.NDArray[np.int64]:
+        """The test images an evaluation uses: a fixed, evenly spread subset along the way, all at the end."""
+        total, wanted = len(self.dataset.test_y), self.config.evaluation.subset
+        if last or wanted == 0 or wanted >= total:
+            return np.arange(total)
+        return np.sort(stream(self.config.seed, "test-subset").choice(total, wanted, replace=False))
+
+    def corpus(self, *, shared_memory: bool = False) -> Corpus:
+        """The data as tensors; with `shared_memory` workers see the same pages."""
+
+        def tensor(array: npt.NDArray[np.generic]) -> Tensor:
+            made = torch.from_numpy(np.ascontiguousarray(array))
+            if shared_memory:
+                made.share_memory_()  # type: ignore[no-untyped-call]
+            return made
+
+        d = self.dataset
+        shards = [roles.train for roles in self.federation.roles]
+        return Corpus(tensor(d.train_x), tensor(d.train_y), tensor(d.test_x), tensor(d.test_y), d.classes, shards)
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Bytes of what moves in this world."""
+        sample = self.dataset.train_x[:1]
+        latent = getattr(self.model, "latent", None)
+        with torch.inference_mode():
+            x = torch.from_numpy(sample).float()
+            width = int(latent(x).numel()) if latent is not None else 0
+        local = [s for s in self.layout.slots if s.start >= self.layout.shared_stop and len(s.shape) > 1]
+        return Sizes.of(
+            input_bytes=sample.nbytes,
+            classes=self.dataset.classes,
+            latent=width,
+            shared_size=self.layout.shared_size,
+            local_size=self.layout.local_size,
+            last=local[-1].size if local else 0,
+        )
+
+
+def _partitioner(config: DataConfig) -> Partitioner:
+    if config.partition == "dirichlet":
+        return Dirichlet(config.alpha, config.min_samples)
+    return Shards(config.shards) if config.partition == "shards" else IID()
+
+
+def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:
+    options: dict[str, Any] = {
+        "p": config.p,
+        "degree": config.degree,
+        "m": config.m,
+        "k": config.k,
+        "path": config.file,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    return build(config.kind, clients, seed if config.seed is None else config.seed, **given)
+
+
+def _availability(config: NetworkConfig) -> Availability:
+    if config.trace is not None:
+        return Trace(config.trace)
+    return Always() if config.available == 1.0 else Bernoulli(config.available)
