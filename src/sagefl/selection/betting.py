@@ -1,0 +1,120 @@
+"""Betting certificates: e-processes on paired differences. Valid at every look, for any stopping rule.
+
+All neighbours answer the *same* anchors, so each anchor i gives a paired difference per peer,
+
+    Y_i(j) = mean over l != j of X_il - X_ij        in [-1, 1],  E Y(j) = d/(d-1) (R_RG - R_j),
+
+and betting on its sign with stakes g in `BETS` gives a wealth
+
+    W_n(j) = mean over g of prod_{i <= n} (1 + g Y_i(j)).
+
+If peer j is no better than a random draw, every factor has conditional mean at most 1, so W(j) is a non-negative
+supermartingale from 1 and by Ville's inequality exceeds (d-1)/delta with probability at most delta/(d-1), ever.
+Advantages sum to zero, so at most d-1 peers are worse than the mean: the union over them costs delta in all. No
+schedule, no number of looks enters. (Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting",
+JRSS B 2024, for the technique.)
+"""
+
+from __future__ import annotations
+
+from math import inf, log
+
+import numpy as np
+import numpy.typing as npt
+
+from .requests import Array
+
+__all__ = ["BETS", "Wealth", "mean_of_exp", "paired_differences", "threshold", "upper_bounds", "worth_stopping"]
+
+BETS = np.array([0.25, 0.5, 0.75, 0.95])
+_LOG_BETS = log(len(BETS))
+
+
+def paired_differences(losses: Array) -> Array:
+    """Y of every peer on every anchor from losses in [0, 1] (peers x anchors, at least two peers)."""
+    degree = len(losses)
+    total = losses.sum(axis=0)
+    differences: Array = (total - losses) / (degree - 1) - losses
+    return differences
+
+
+def threshold(degree: int, delta: float, margin: float = 0.0) -> float:
+    """Log-wealth that certifies: log((d-1)/delta); with a margin every peer may fail, so log(d/delta)."""
+    return log((degree if margin > 0 else degree - 1) / delta)
+
+
+class Wealth:
+    """The running wealth of every peer, in logs; batches of any size give the same numbers."""
+
+    __slots__ = ("anchors", "highest", "stakes")
+
+    def __init__(self, degree: int) -> None:
+        self.stakes: Array = np.zeros((len(BETS), degree))  # log of each stake's product
+        self.highest: Array = np.zeros(degree)  # the largest log-wealth so far, per peer
+        self.anchors = 0
+
+    @property
+    def now(self) -> Array:
+        """log W_n of every peer."""
+        return mean_of_exp(self.stakes)
+
+    def bet(self, differences: Array) -> None:
+        """Take in the differences of new anchors (peers x new anchors), one after another."""
+        self.stakes, self.highest = _accumulate(self.stakes, self.highest, differences)
+        self.anchors += differences.shape[1]
+
+    def bet_on(self, peer: int, differences: Array) -> None:
+        """Take in differences of one peer alone (screening)."""
+        one = slice(peer, peer + 1)
+        stakes, highest = _accumulate(self.stakes[:, one], self.highest[one], differences[None])
+        self.stakes[:, one], self.highest[one] = stakes, highest
+        self.anchors += len(differences)
+
+
+def _accumulate(stakes: Array, highest: Array, differences: Array) -> tuple[Array, Array]:
+    """Sums taken strictly from left to right, so that the size of batches cannot change a bit of the result."""
+    steps = np.log1p(BETS[:, None, None] * differences)
+    paths = np.add.accumulate(np.concatenate([stakes[:, :, None], steps], axis=2), axis=2)
+    wealth = mean_of_exp(paths[:, :, 1:])
+    return paths[:, :, -1].copy(), np.maximum(highest, wealth.max(axis=1))
+
+
+def worth_stopping(differences: Array, delta: float, gain: float) -> bool:
+    """Whether no peer can beat a random draw by `gain`, at confidence delta (rule B0).
+
+    U_j <= u iff the wealth against "E Y(j) >= u" has reached d/delta, so one evaluation at the u that `gain`
+    corresponds to answers the question without computing any U_j.
+    """
+    degree = len(differences)
+    u = gain * degree / (degree - 1)
+    if u >= 1:
+        return True
+    return bool((_wealth_against(differences, u) >= log(degree / delta)).all())
+
+
+def upper_bounds(differences: Array, delta: float, steps: int = 40) -> Array:
+    """U_j: the largest E Y(j) that the evidence does not refute at level delta/d, by bisection (for the trace)."""
+    degree = len(differences)
+    low, high = np.full(degree, -1.0), np.full(degree, 1.0)
+    for _ in range(steps):
+        middle = (low + high) / 2
+        refuted = np.array([_wealth_against(differences[j : j + 1], m)[0] for j, m in enumerate(middle)])
+        above = refuted >= log(degree / delta)
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    bounds: Array = (low + high) / 2
+    return bounds
+
+
+def _wealth_against(differences: Array, u: float) -> Array:
+    """Log-wealth of bets against E Y >= u: factors 1 - g (Y - u)/(1 - u), which stay positive."""
+    if u >= 1:
+        return np.full(len(differences), inf)
+    moved = (differences - u) / (1 - u)
+    return mean_of_exp(np.log1p(-BETS[:, None, None] * moved).sum(axis=2))
+
+
+def mean_of_exp(logs: npt.NDArray[np.float64]) -> Array:
+    """log mean exp over the stakes (first axis)."""
+    top = logs.max(axis=0)
+    result: Array = top + np.log(np.exp(logs - top).sum(axis=0)) - _LOG_BETS
+    return result
