@@ -8,6 +8,7 @@ stream and get it, whatever else they drew before; a resumed run continues as if
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -28,4 +29,7 @@ def stream(seed: int | tuple[int, ...], purpose: str, *key: int) -> np.random.Ge
     """
     root = seed if isinstance(seed, tuple) else (seed,)
     # The length keeps (1, purpose, 2) and (1, 2, purpose) apart; one purpose always has keys of one length.
-    return np.random.default_rng([len(root), *root, _code(purpose), *key])
+    words: Any = [len(root), *root, _code(purpose), *key]
+    if min(words) >= 0 and max(words) < 2**32:  # the same words, which numpy takes faster as an array than as a list
+        words = np.array(words, dtype=np.uint32)
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))

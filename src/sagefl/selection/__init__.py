@@ -12,6 +12,9 @@ from .outcome import Exchange, Outcome, Reason, Stage, State
 from .random_gossip import RandomGossip
 from .registry import make, selector, selectors
 from .requests import ME, Inspect, Probe, Read, Request
+from .sage_e import SageE
+from .sage_e_trim import SageETrim
+from .sage_e_vanilla import SageEVanilla
 from .sage_nf import SageNF
 from .sage_os import SageOS, SageOSTable
 from .sage_vanilla import VanillaSage
@@ -34,6 +37,9 @@ __all__ = [
     "Read",
     "Reason",
     "Request",
+    "SageE",
+    "SageETrim",
+    "SageEVanilla",
     "SageNF",
     "SageOS",
     "SageOSTable",

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from .outcome import Exchange, Reason, State
 from .selector import Deciding, Draws, Hood
-from .staged import StagedSelector
+from .staged import SAGE_PAPER, Look, StagedSelector
 
 __all__ = ["AnchorQuery"]
 
@@ -22,10 +22,13 @@ class AnchorQuery(StagedSelector):
 
     id: ClassVar[str] = "aq-128"
     summary: ClassVar[str] = "spend the largest feasible anchor budget, commit to the empirical best"
+    citation: ClassVar[str] = SAGE_PAPER
+    evidence: ClassVar[str] = "answers to anchor inputs"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Probe once, commit."""
         if (exchange := self.unprobed(hood, rng)) is not None:
             return exchange
-        look = yield from self.look(hood, None, hood.stages(self.schedule)[-1])
+        m = hood.stages(self.schedule)[-1]
+        look = Look.at(m, (yield self.probe(hood, None, m)))
         return Exchange.select(self.leader(look, hood, rng), Reason.COMMITTED, [look.stage("committed")])

@@ -13,14 +13,17 @@ the running maximum of the wealth, "has fired" is part of the state).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
 import numpy as np
+import numpy.typing as npt
 
 from .betting import BETS, mean_of_exp
-from .requests import Array
+from .requests import Array, Mask
 
-__all__ = ["Prior", "certified_optimum", "sample_losses", "unconstrained_optimum"]
+__all__ = ["Optima", "Prior", "certified_optimum", "sample_losses", "solve", "unconstrained_optimum"]
+
+Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,10 @@ class Prior:
     concordant: float = 2.0
 
     def __post_init__(self) -> None:
-        if min(self.win, self.loss, self.concordant) <= 0:
-            raise ValueError(f"pseudo-counts must be positive, got {self}")
+        if not all(0 < count < inf for count in (self.win, self.loss, self.concordant)):
+            raise ValueError(
+                f"pseudo-counts must be positive and finite, got {self.win}, {self.loss}, {self.concordant}"
+            )
 
     @property
     def total(self) -> float:
@@ -41,36 +46,60 @@ class Prior:
         return self.win + self.loss + self.concordant
 
 
-def unconstrained_optimum(prior: Prior, probe_cost: float, anchors: int = 128) -> float:
-    """Largest expected gain over gossip when any peer may be taken at any time."""
-    value = np.abs(_gain(prior, anchors))
+@dataclass(frozen=True)
+class Optima:
+    """Both optimal policies and what they are worth, as gains over immediate gossip.
+
+    ``onward[n][f1, f2, wins, losses]`` says whether to buy another anchor where peer 1 (2) may (f = 1) or may not yet
+    be taken; an unconstrained policy may take both from the start.
+    """
+
+    prior: Prior
+    delta: float
+    certified: float
+    unconstrained: float
+    onward: tuple[Mask, ...]
+
+    def follow(self, losses: Array, *, certified: bool) -> tuple[Counts, Counts]:
+        """What the policy does on losses (decisions x 2 x anchors): the peer taken (-1: gossip) and anchors bought."""
+        moves = np.sign(losses[:, 1] - losses[:, 0]).astype(np.int64)  # +1: only peer 2 wrong
+        wins, losses_, bought = np.zeros((3, len(moves)), dtype=np.int64)
+        free = np.full((2, len(moves)), 0 if certified else 1)
+        going = np.ones(len(moves), dtype=bool)
+        for n, onward in enumerate(self.onward):
+            going &= onward[free[0], free[1], wins.clip(max=n), losses_.clip(max=n)]
+            move = np.where(going, moves[:, n], 0)
+            bought, wins, losses_ = bought + going, wins + (move == 1), losses_ + (move == -1)
+            first, second = _fired(n + 1, self.delta)
+            free = np.maximum(free, going * np.stack([first[wins, losses_], second[wins, losses_]]))
+        lead = wins + self.prior.win - losses_ - self.prior.loss
+        taken = np.where((lead > 0) & (free[0] == 1), 0, np.where((lead < 0) & (free[1] == 1), 1, -1))
+        return taken, bought
+
+
+def solve(prior: Prior, probe_cost: float, delta: float = 0.1, anchors: int = 128) -> Optima:
+    """Backward induction; a peer may be taken only after its betting certificate has fired, or from the start.
+
+    ``value[f1, f2]`` holds the states in which peer 1 (2) may be taken.
+    """
+    value, policy = _stopping(prior, anchors), []
     for n in range(anchors - 1, -1, -1):
-        onward = _expected(prior, n, value) - 2 * probe_cost
-        value = np.maximum(np.abs(_gain(prior, n)), np.maximum(onward, 0.0))
-        value = np.where(_valid(n), value, 0.0)
-    return float(value[0, 0])
+        arriving = _with_flags(value, *_fired(n + 1, delta))
+        onward = np.stack([[_expected(prior, n, v) for v in row] for row in arriving]) - 2 * probe_cost
+        stop = _stopping(prior, n)
+        policy.append(onward > stop)
+        value = np.maximum(stop, onward)
+    return Optima(prior, delta, float(value[0, 0, 0, 0]), float(value[1, 1, 0, 0]), tuple(reversed(policy)))
 
 
 def certified_optimum(prior: Prior, probe_cost: float, delta: float = 0.1, anchors: int = 128) -> float:
-    """Largest expected gain when a peer may be taken only after its betting certificate has fired.
+    """Largest expected gain over gossip when a peer may be taken only after its betting certificate has fired."""
+    return solve(prior, probe_cost, delta, anchors).certified
 
-    ``value[f1, f2]`` holds the states in which peer 1 (2) has been certified so far.
-    """
-    value = _stopping(prior, anchors)
-    for n in range(anchors - 1, -1, -1):
-        stop, fired = _stopping(prior, n), _fired(n + 1, delta)
-        for f1 in (0, 1):
-            for f2 in (0, 1):
-                # Where the next count pattern fires a certificate, the flag is set on arrival.
-                arriving = value[f1, f2]
-                for g1 in (0, 1):
-                    for g2 in (0, 1):
-                        there = (fired[0] == bool(g1)) & (fired[1] == bool(g2))
-                        arriving = np.where(there, value[max(f1, g1), max(f2, g2)], arriving)
-                onward = _expected(prior, n, arriving) - 2 * probe_cost
-                stop[f1, f2] = np.where(_valid(n), np.maximum(stop[f1, f2], onward), 0.0)
-        value = stop
-    return float(value[0, 0][0, 0])
+
+def unconstrained_optimum(prior: Prior, probe_cost: float, anchors: int = 128) -> float:
+    """Largest expected gain over gossip when any peer may be taken at any time."""
+    return solve(prior, probe_cost, anchors=anchors).unconstrained
 
 
 def sample_losses(prior: Prior, decisions: int, rng: np.random.Generator, anchors: int = 128) -> tuple[Array, Array]:
@@ -87,44 +116,46 @@ def sample_losses(prior: Prior, decisions: int, rng: np.random.Generator, anchor
     return losses, gains
 
 
+# Arrays are indexed by (wins, losses) up to n each; entries with wins + losses > n are unreachable and never read by
+# a reachable one.
+
+
 def _counts(n: int) -> tuple[Array, Array]:
     wins, losses = np.meshgrid(np.arange(n + 1.0), np.arange(n + 1.0), indexing="ij")
     return wins, losses
 
 
-def _valid(n: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    wins, losses = _counts(n)
-    return np.asarray(wins + losses <= n)
-
-
 def _gain(prior: Prior, n: int) -> Array:
-    """Posterior mean gain of peer 1 over gossip by (wins, losses)."""
+    """Posterior mean gain of peer 1 over gossip."""
     wins, losses = _counts(n)
     gain: Array = (wins + prior.win - losses - prior.loss) / (n + prior.total) / 2
-    return np.where(_valid(n), gain, 0.0)
+    return gain
 
 
 def _expected(prior: Prior, n: int, value: Array) -> Array:
-    """E[value at n + 1] by (wins, losses) at n; `value` is (n + 2) x (n + 2)."""
+    """E[value at n + 1] at n; `value` is (n + 2) x (n + 2)."""
     wins, losses = _counts(n)
-    total = n + prior.total
-    p_win, p_loss = (wins + prior.win) / total, (losses + prior.loss) / total
+    p_win, p_loss = (wins + prior.win) / (n + prior.total), (losses + prior.loss) / (n + prior.total)
     expected: Array = p_win * value[1:, :-1] + p_loss * value[:-1, 1:] + (1 - p_win - p_loss) * value[:-1, :-1]
-    return np.where(_valid(n), expected, 0.0)
+    return expected
 
 
 def _stopping(prior: Prior, n: int) -> Array:
     """Value of stopping now, by (certified 1, certified 2): gossip, or a certified peer."""
     gain = _gain(prior, n)
-    zero = np.zeros_like(gain)
     one, two = np.maximum(gain, 0), np.maximum(-gain, 0)
-    return np.stack([np.stack([zero, two]), np.stack([one, np.maximum(one, two)])])
+    return np.stack([np.stack([np.zeros_like(gain), two]), np.stack([one, np.maximum(one, two)])])
 
 
-def _fired(n: int, delta: float) -> Array:
-    """Which peer's wealth stands at or above its threshold, by (wins, losses) at n."""
+def _fired(n: int, delta: float) -> tuple[Mask, Mask]:
+    """Whether peer 1's (peer 2's) wealth stands at or above its threshold."""
     wins, losses = _counts(n)
     up, down = np.log1p(BETS)[:, None, None], np.log1p(-BETS)[:, None, None]
     first = mean_of_exp(wins * up + losses * down) >= log(1 / delta)
-    second = mean_of_exp(losses * up + wins * down) >= log(1 / delta)
-    return np.stack([first, second])
+    return first, first.T
+
+
+def _with_flags(value: Array, first: Mask, second: Mask) -> Array:
+    """The value on arrival: where a certificate stands, its flag is set whatever it was before."""
+    value = np.where(first, value[[1, 1]], value)
+    return np.where(second, value[:, [1, 1]], value)

@@ -17,14 +17,24 @@ JRSS B 2024, for the technique.)
 
 from __future__ import annotations
 
-from math import inf, log
+from math import log
 
 import numpy as np
 import numpy.typing as npt
 
 from .requests import Array
 
-__all__ = ["BETS", "Wealth", "mean_of_exp", "paired_differences", "threshold", "upper_bounds", "worth_stopping"]
+__all__ = [
+    "BETS",
+    "Wealth",
+    "margin_shift",
+    "mean_of_exp",
+    "paired_differences",
+    "shifted",
+    "threshold",
+    "upper_bounds",
+    "worth_stopping",
+]
 
 BETS = np.array([0.25, 0.5, 0.75, 0.95])
 _LOG_BETS = log(len(BETS))
@@ -32,9 +42,9 @@ _LOG_BETS = log(len(BETS))
 
 def paired_differences(losses: Array) -> Array:
     """Y of every peer on every anchor from losses in [0, 1] (peers x anchors, at least two peers)."""
-    degree = len(losses)
-    total = losses.sum(axis=0)
-    differences: Array = (total - losses) / (degree - 1) - losses
+    # Added peer by peer: NumPy's own sum adds a single column in another order, and the last bit would differ.
+    total = np.add.accumulate(losses, axis=0)[-1]
+    differences: Array = (total - losses) / (len(losses) - 1) - losses
     return differences
 
 
@@ -43,32 +53,34 @@ def threshold(degree: int, delta: float, margin: float = 0.0) -> float:
     return log((degree if margin > 0 else degree - 1) / delta)
 
 
+def margin_shift(margin: float, degree: int) -> float:
+    """g' = gamma d/(d-1): E Y(j) of a peer that beats a random draw by exactly the margin gamma."""
+    return margin * degree / (degree - 1)
+
+
+def shifted(differences: Array, shift: float) -> Array:
+    """(Y - g')/(1 + g'): bets on an advantage above the margin; still in [-1, 1]."""
+    return differences if shift == 0 else (differences - shift) / (1 + shift)
+
+
 class Wealth:
     """The running wealth of every peer, in logs; batches of any size give the same numbers."""
 
-    __slots__ = ("anchors", "highest", "stakes")
+    __slots__ = ("highest", "stakes")
 
     def __init__(self, degree: int) -> None:
         self.stakes: Array = np.zeros((len(BETS), degree))  # log of each stake's product
         self.highest: Array = np.zeros(degree)  # the largest log-wealth so far, per peer
-        self.anchors = 0
 
     @property
     def now(self) -> Array:
         """log W_n of every peer."""
         return mean_of_exp(self.stakes)
 
-    def bet(self, differences: Array) -> None:
-        """Take in the differences of new anchors (peers x new anchors), one after another."""
-        self.stakes, self.highest = _accumulate(self.stakes, self.highest, differences)
-        self.anchors += differences.shape[1]
-
-    def bet_on(self, peer: int, differences: Array) -> None:
-        """Take in differences of one peer alone (screening)."""
-        one = slice(peer, peer + 1)
-        stakes, highest = _accumulate(self.stakes[:, one], self.highest[one], differences[None])
-        self.stakes[:, one], self.highest[one] = stakes, highest
-        self.anchors += len(differences)
+    def bet(self, differences: Array, peers: slice = slice(None)) -> None:
+        """Take in the differences of new anchors (peers x new anchors) one after another; `peers`: of these alone."""
+        stakes, highest = _accumulate(self.stakes[:, peers], self.highest[peers], differences)
+        self.stakes[:, peers], self.highest[peers] = stakes, highest
 
 
 def _accumulate(stakes: Array, highest: Array, differences: Array) -> tuple[Array, Array]:
@@ -76,39 +88,34 @@ def _accumulate(stakes: Array, highest: Array, differences: Array) -> tuple[Arra
     steps = np.log1p(BETS[:, None, None] * differences)
     paths = np.add.accumulate(np.concatenate([stakes[:, :, None], steps], axis=2), axis=2)
     wealth = mean_of_exp(paths[:, :, 1:])
-    return paths[:, :, -1].copy(), np.maximum(highest, wealth.max(axis=1))
+    return paths[:, :, -1], np.maximum(highest, wealth.max(axis=1))
 
 
-def worth_stopping(differences: Array, delta: float, gain: float) -> bool:
-    """Whether no peer can beat a random draw by `gain`, at confidence delta (rule B0).
+def worth_stopping(differences: Array, degree: int, delta: float, gain: float) -> bool:
+    """Whether none of these peers can beat a random draw by more than `gain`, at confidence delta (rule B0).
 
-    U_j <= u iff the wealth against "E Y(j) >= u" has reached d/delta, so one evaluation at the u that `gain`
-    corresponds to answers the question without computing any U_j.
+    `differences` has a row per peer that may still be taken, out of `degree` in all. U_j <= u iff the wealth against
+    "E Y(j) >= u" has reached d/delta, so one evaluation at the u that `gain` corresponds to answers the question
+    without computing any U_j.
     """
-    degree = len(differences)
-    u = gain * degree / (degree - 1)
-    if u >= 1:
-        return True
-    return bool((_wealth_against(differences, u) >= log(degree / delta)).all())
+    u = margin_shift(gain, degree)
+    return u >= 1 or bool((_wealth_against(differences, u) >= log(degree / delta)).all())
 
 
-def upper_bounds(differences: Array, delta: float, steps: int = 40) -> Array:
-    """U_j: the largest E Y(j) that the evidence does not refute at level delta/d, by bisection (for the trace)."""
+def upper_bounds(differences: Array, delta: float, steps: int = 50) -> Array:
+    """U_j: the largest E Y(j) that the evidence does not refute at level delta/d, by bisection."""
     degree = len(differences)
     low, high = np.full(degree, -1.0), np.full(degree, 1.0)
     for _ in range(steps):
         middle = (low + high) / 2
-        refuted = np.array([_wealth_against(differences[j : j + 1], m)[0] for j, m in enumerate(middle)])
-        above = refuted >= log(degree / delta)
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
+        refuted = _wealth_against(differences, middle[:, None]) >= log(degree / delta)
+        low, high = np.where(refuted, low, middle), np.where(refuted, middle, high)
     bounds: Array = (low + high) / 2
     return bounds
 
 
-def _wealth_against(differences: Array, u: float) -> Array:
-    """Log-wealth of bets against E Y >= u: factors 1 - g (Y - u)/(1 - u), which stay positive."""
-    if u >= 1:
-        return np.full(len(differences), inf)
+def _wealth_against(differences: Array, u: float | Array) -> Array:
+    """Log-wealth of bets against E Y >= u < 1: factors 1 - g (Y - u)/(1 - u), which stay positive and grow with u."""
     moved = (differences - u) / (1 - u)
     return mean_of_exp(np.log1p(-BETS[:, None, None] * moved).sum(axis=2))
 

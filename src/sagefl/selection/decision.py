@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .outcome import Exchange, Outcome, Reason, State
-from .requests import ME, Array, Inspect, Mask, Peer, Probe, Request
+from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
 from .selector import Draws, Hood, Selector
 
 __all__ = ["Decision", "DecisionError", "Ledger", "replay"]
@@ -32,16 +32,18 @@ class DecisionError(ValueError):
 class Ledger:
     """The account of one decision: (peer, anchor) -> loss, models inspected, messages read."""
 
-    __slots__ = ("anchors", "books", "evaluations", "inspected", "peers", "reads", "rows")
+    __slots__ = ("anchors", "asked", "books", "inspected", "kept", "peers", "reach", "reads", "rows")
 
     def __init__(self, peers: tuple[Peer, ...], anchors: int) -> None:
         self.peers = peers
         self.anchors = anchors
         self.rows = {p: i for i, p in enumerate(peers)}
         self.books: dict[tuple[str, str], Array] = {}
-        self.evaluations = 0
+        self.reach = 0  # no book holds a loss from this anchor on
+        self.asked: dict[str, int] = {}  # evaluations by kind of probe
         self.inspected: dict[Peer, None] = {}  # an ordered set
         self.reads: dict[str, int] = {}
+        self.kept: dict[Hashable, Array] = {}  # what inspections and reads have answered
 
     def book(self, probe: Probe) -> Array:
         """The (peers x anchors) losses of one kind of probe; NaN where nothing was asked."""
@@ -51,25 +53,50 @@ class Ledger:
             book = self.books[key] = np.full((len(self.peers), self.anchors), np.nan)
         return book
 
+    @property
+    def evaluations(self) -> int:
+        """Anchor-peer evaluations paid for."""
+        return sum(self.asked.values())
+
+    def charge(self, probe: Probe, upto: int, evaluations: int) -> None:
+        """Pay for evaluations of anchors before `upto`."""
+        self.asked[probe.kind] = self.asked.get(probe.kind, 0) + evaluations
+        self.reach = max(self.reach, upto)
+
+    def missing(self, asked: Inspect | Read) -> tuple[Any, ...]:
+        """The peers, or groups of them, whose answer is not held yet."""
+        return tuple(entry for entry in asked.entries if (asked.key, entry) not in self.kept)
+
+    def held(self, asked: Inspect | Read) -> list[Array]:
+        """The whole answer, one item per entry."""
+        return [self.kept[asked.key, entry] for entry in asked.entries]
+
+    def keep(self, asked: Inspect | Read, entries: Sequence[Any], answers: Iterable[Array]) -> None:
+        """Book what was just answered for `entries` and what it cost; oneself is free."""
+        for entry, answer in zip(entries, answers, strict=True):
+            self.kept[asked.key, entry] = answer
+        if isinstance(asked, Inspect):
+            self.inspected.update(dict.fromkeys(asked.models))
+        else:
+            messages = sum(p != ME for p in entries)
+            self.reads[asked.what] = self.reads.get(asked.what, 0) + messages
+
     def restricted(self, peers: tuple[Peer, ...]) -> Ledger:
         """The same account for some of the peers; what was spent on the others stays spent."""
-        kept = Ledger(peers, self.anchors)
+        left = Ledger(peers, self.anchors)
         rows = [self.rows[p] for p in peers]
-        kept.books = {key: book[rows] for key, book in self.books.items()}
-        kept.evaluations, kept.inspected, kept.reads = (
-            self.evaluations,
-            dict(self.inspected),
-            dict(self.reads),
-        )
-        return kept
+        left.books = {key: book[rows] for key, book in self.books.items()}
+        left.reach, left.asked = self.reach, dict(self.asked)
+        left.inspected, left.reads, left.kept = dict(self.inspected), dict(self.reads), dict(self.kept)
+        return left
 
 
 class Decision:
     """One client-round decision in ask-and-answer form. Made by `Selector.begin`."""
 
     __slots__ = (
-        "_asked", "_at", "_generator", "_outcome", "_pending", "_rows", "anchors", "hood", "ledger", "seed",
-        "selector", "state",
+        "_asked", "_at", "_book", "_generator", "_missing", "_outcome", "_pending", "_rows", "anchors", "hood",
+        "ledger", "seed", "selector", "state",
     )  # fmt: skip
 
     def __init__(
@@ -88,8 +115,10 @@ class Decision:
         self._asked: Request | None = None
         self._outcome: Outcome | None = None
         self._at = 0  # the first column of the open probe that is not answered yet
-        self._rows: Any = slice(None)  # where the open probe's peers stand in the ledger
+        self._book: Array  # the losses of the open probe's kind
+        self._rows: Any = slice(None)  # where the open probe's peers stand in the book
         self._pending: Mask | None = None  # what of it must be asked; None: everything
+        self._missing: tuple[Any, ...] = ()  # what of an open inspection or read must be asked
         if ledger is not None and not hood.peers:
             self.ledger = ledger
             self._finish(Exchange.none(Reason.FAILED, state=state))
@@ -104,7 +133,11 @@ class Decision:
     def request(self) -> Request | None:
         """What is still to be answered, or None when the decision is finished."""
         asked = self._asked
-        if not isinstance(asked, Probe) or (self._at == asked.start and self._pending is asked.mask):
+        if asked is None:
+            return None
+        if not isinstance(asked, Probe):
+            return asked if self._missing == asked.entries else asked.only(self._missing)
+        if self._at == asked.start and self._pending is asked.mask:
             return asked
         mask = None if self._pending is None else self._pending[:, self._at - asked.start :]
         return _replace(asked, start=self._at, mask=None if mask is None or mask.all() else mask)
@@ -117,20 +150,23 @@ class Decision:
         return self._outcome
 
     def answer(self, answer: npt.ArrayLike | Sequence[Any]) -> None:
-        """Answer the open request; for a probe, any number of its columns from the left."""
+        """Answer the open request; for a probe, any number of its columns from the left.
+
+        Losses must lie in [0, M]; M rounded to float32 counts as M. A refused answer changes nothing.
+        """
         asked = self._asked
         if asked is None:
             raise DecisionError("the decision is finished: there is nothing to answer; read .outcome")
         if isinstance(asked, Probe):
             self._answer_probe(asked, answer)
         elif isinstance(asked, Inspect):
-            rows = _finite_rows(answer, len(asked.groups or asked.peers), "one value or row per inspected model")
-            self.ledger.inspected.update(dict.fromkeys(asked.models))
-            self._advance(rows)
+            rows = _finite_rows(answer, len(self._missing))
+            self.ledger.keep(asked, self._missing, rows)
+            self._advance(np.array(self.ledger.held(asked)))
         else:
-            items = _finite_items(answer, len(asked.peers))
-            self.ledger.reads[asked.what] = self.ledger.reads.get(asked.what, 0) + len(asked.peers)
-            self._advance(items)
+            items = _finite_items(answer, len(self._missing))
+            self.ledger.keep(asked, self._missing, items)
+            self._advance(self.ledger.held(asked))
 
     def restart(self, responders: Iterable[Peer]) -> Decision:
         """The decision begun anew on the peers that still answer; what was paid for is not asked again.
@@ -141,7 +177,7 @@ class Decision:
         left = set(responders)
         if strangers := left - set(self.hood.peers):
             raise DecisionError(
-                f"cannot restart on peers that were not neighbours before: {sorted(map(repr, strangers))}"
+                f"cannot restart on peers that were not neighbours before: {', '.join(sorted(map(repr, strangers)))}"
             )
         survivors = tuple(p for p in self.hood.peers if p in left)
         return Decision(
@@ -163,24 +199,31 @@ class Decision:
                 self._asked = None
                 self._finish(stop.value)
                 return
-            self._check_asked(asked)
+            _check_asked(asked, self.selector, self.hood, self.ledger)
             self._asked = asked
-            if not isinstance(asked, Probe):
-                return
-            self._open_probe(asked)
-            if self._at < asked.stop:
-                return
-            answer = self._columns(asked)
+            if isinstance(asked, Probe):
+                self._open_probe(asked)
+                if self._at < asked.stop:
+                    return
+                answer = self._columns(asked)
+            else:
+                self._missing = self.ledger.missing(asked)
+                if self._missing:
+                    return
+                held = self.ledger.held(asked)
+                answer = np.array(held) if isinstance(asked, Inspect) else held
 
     def _open_probe(self, probe: Probe) -> None:
         """Find what of `probe` the ledger does not hold yet."""
         same = probe.peers == self.hood.peers
-        self._rows = slice(None) if same else np.array([self.ledger.rows[p] for p in probe.peers])
+        self._rows = slice(None) if same else np.array([self.ledger.rows[p] for p in probe.peers], dtype=np.intp)
+        self._book = self.ledger.book(probe)
         self._at, self._pending = probe.start, probe.mask
         self.anchors = max(self.anchors, probe.stop)
-        known = ~np.isnan(self.ledger.book(probe)[self._rows, probe.start : probe.stop])
-        if known.any():
-            self._pending = ~known if probe.mask is None else ~known & probe.mask
+        if probe.start < self.ledger.reach:
+            known = ~np.isnan(self._book[self._rows, probe.start : probe.stop])
+            if known.any():
+                self._pending = ~known if probe.mask is None else ~known & probe.mask
         self._skip_known(probe)
 
     def _skip_known(self, probe: Probe) -> None:
@@ -189,61 +232,41 @@ class Decision:
             self._at = self._at + int(open_columns.argmax()) if open_columns.any() else probe.stop
 
     def _answer_probe(self, probe: Probe, answer: Any) -> None:
-        losses = self._checked_losses(probe, answer)
-        width = losses.shape[1]
-        book = self.ledger.book(probe)
-        asked = None if self._pending is None else self._pending[:, self._at - probe.start :][:, :width]
-        if asked is None:
-            book[self._rows, self._at : self._at + width] = losses
-            self.ledger.evaluations += losses.size
-        else:
-            held = book[self._rows, self._at : self._at + width]
-            book[self._rows, self._at : self._at + width] = np.where(asked, losses, held)
-            self.ledger.evaluations += int(asked.sum())
-        self._at += width
-        self._skip_known(probe)
-        if self._at >= probe.stop:
-            self._advance(self._columns(probe))
-
-    def _columns(self, probe: Probe) -> Array:
-        """The whole answer to `probe`, always laid out the same way so that sums do not depend on batching."""
-        losses: Array = np.array(self.ledger.book(probe)[self._rows, probe.start : probe.stop], order="C")
-        if probe.mask is not None:
-            losses[~probe.mask] = np.nan
-        return losses
-
-    def _checked_losses(self, probe: Probe, answer: Any) -> Array:
-        try:
-            losses: Array = np.asarray(answer, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise DecisionError(f"losses must be numbers: {error}") from None
+        losses = _numbers(answer)
         rows, most = len(probe.peers), probe.stop - self._at
         if losses.ndim != 2 or losses.shape[0] != rows or not 1 <= losses.shape[1] <= most:
             raise DecisionError(
                 f"expected losses of shape ({rows} peers, 1 to {most} anchors), got {losses.shape}: "
                 f"one row per peer of the request, one column per anchor from {self._at} on"
             )
-        bound = self.selector.bound
-        values = losses
-        if self._pending is not None:
-            values = losses[self._pending[:, self._at - probe.start :][:, : losses.shape[1]]]
-        if values.size and not (values.min() >= 0.0 and values.max() <= bound):  # a NaN fails both
-            raise DecisionError(_bad_loss(values, bound))
+        upto = self._at + losses.shape[1]
+        if self._pending is None:
+            losses = _bounded(losses, self.selector.bound)
+            spent = losses.size
+        else:
+            wanted = self._pending[:, self._at - probe.start : upto - probe.start]
+            held = self._book[self._rows, self._at : upto]
+            losses = np.where(wanted, _bounded(losses, self.selector.bound, wanted), held)
+            spent = int(wanted.sum())
+        self._book[self._rows, self._at : upto] = losses
+        self.ledger.charge(probe, upto, spent)
+        if self._at == probe.start and upto == probe.stop and self._pending is None:
+            self._advance(losses)
+            return
+        self._at = upto
+        self._skip_known(probe)
+        if self._at >= probe.stop:
+            self._advance(self._columns(probe))
+
+    def _columns(self, probe: Probe) -> Array:
+        """The whole answer to `probe`, laid out like one that came in one piece."""
+        losses: Array = np.array(self._book[self._rows, probe.start : probe.stop], order="C")
+        if probe.mask is not None:
+            losses[~probe.mask] = np.nan
         return losses
 
-    def _check_asked(self, asked: Any) -> None:
-        """A selector's own mistakes: a request nobody could answer."""
-        name = type(self.selector).__name__
-        if not isinstance(asked, Request):
-            raise TypeError(f"{name} yielded {asked!r}; a selector yields Probe, Inspect or Read")
-        if asked.peers != self.hood.peers and (extra := set(asked.peers) - self.ledger.rows.keys() - {ME}):
-            raise ValueError(f"{name} asked peers that are not in the neighbourhood: {sorted(map(repr, extra))}")
-        if isinstance(asked, Probe) and not 0 <= asked.start < asked.stop <= self.hood.anchors:
-            raise ValueError(f"{name} asked for anchors {asked.start}..{asked.stop} of a pool of {self.hood.anchors}")
-
     def _finish(self, exchange: Exchange) -> None:
-        if not isinstance(exchange, Exchange):
-            raise TypeError(f"{type(self.selector).__name__}.decide returned {exchange!r}, not an Exchange")
+        _check_exchange(exchange, self.selector, self.ledger)
         self._outcome = Outcome(
             exchange.peers,
             exchange.selected,
@@ -253,7 +276,7 @@ class Decision:
             self.anchors,
             self.ledger.evaluations,
             tuple(self.ledger.inspected),
-            self.ledger.reads,
+            dict(self.ledger.reads),
             exchange.trace,
             exchange.state,
         )
@@ -277,23 +300,29 @@ def replay(
     names = tuple(range(len(matrix))) if peers is None else tuple(peers)
     if len(names) != len(matrix):
         raise DecisionError(f"{len(names)} peer names for {len(matrix)} rows of losses")
-    row = {p: i for i, p in enumerate(names)}
     decision = selector.begin(names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me)
     while (probe := decision.request) is not None:
         if not isinstance(probe, Probe):
             raise DecisionError(
                 f"{type(selector).__name__} asks for {type(probe).__name__}: recorded losses answer probes only"
             )
-        rows: Any = slice(None) if probe.peers == names else [row[p] for p in probe.peers]
+        rows: Any = slice(None) if probe.peers == names else [decision.ledger.rows[p] for p in probe.peers]
         decision.answer(matrix[rows, probe.start : probe.stop])
     return decision.outcome
 
 
+# What users may get wrong ---------------------------------------------------------------------------------------------
+
+
 def _check_hood(hood: Hood) -> None:
-    if len(set(hood.peers)) != len(hood.peers):
+    try:
+        distinct = set(hood.peers)
+    except TypeError as error:
+        raise DecisionError(f"peers must be hashable (strings, numbers, tuples): {error}") from None
+    if len(distinct) != len(hood.peers):
         twice = sorted({repr(p) for p in hood.peers if hood.peers.count(p) > 1})
         raise DecisionError(f"peers must be distinct, but {', '.join(twice)} stands more than once")
-    if ME in hood.peers:
+    if ME in distinct:
         raise DecisionError(f"{ME!r} names the receiver itself; give the peer another name")
     if not isinstance(hood.anchors, int | np.integer) or hood.anchors < 0:
         raise DecisionError(f"anchors is the size of the anchor pool, a whole number >= 0, got {hood.anchors!r}")
@@ -301,34 +330,88 @@ def _check_hood(hood: Hood) -> None:
 
 def _check_seed(seed: Any) -> None:
     parts = seed if isinstance(seed, tuple) else (seed,)
-    if not all(isinstance(part, int | np.integer) and part >= 0 for part in parts):
+    if not parts or not all(isinstance(part, int | np.integer) and part >= 0 for part in parts):
         raise DecisionError(f"seed must be a whole number >= 0 or a tuple of them, got {seed!r}")
 
 
-def _bad_loss(values: Array, bound: float) -> str:
-    if not np.isfinite(values).all():
-        return f"losses must be finite, got {values[~np.isfinite(values)][0]}: drop the peer and restart the decision"
-    worst = values.min() if values.min() < 0 else values.max()
-    return f"losses must lie in [0, {bound:g}], got {worst:g}: clip or scale them, or set loss_bound"
-
-
-def _finite_rows(answer: Any, rows: int, what: str) -> Array:
+def _numbers(answer: Any) -> Array:
+    """An own copy of the answer, always laid out the same way, so that no sum depends on whose array it was."""
     try:
-        values: Array = np.asarray(answer, dtype=np.float64)
+        return np.array(answer, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise DecisionError(f"losses must be numbers: {error}") from None
+
+
+def _bounded(losses: Array, bound: float, wanted: Mask | None = None) -> Array:
+    """The losses if those `wanted` lie in [0, M]; M rounded to float32 counts as M."""
+    values = losses.ravel() if wanted is None else losses[wanted]
+    if not values.size:
+        return losses
+    lowest, highest = values[values.argmin()], values[values.argmax()]  # both find a NaN; cheaper than min and max
+    if lowest >= 0.0 and highest <= bound:
+        return losses
+    if lowest >= 0.0 and highest <= np.float32(bound):
+        return np.minimum(losses, bound)
+    if not np.isfinite(values).all():
+        worst = values[~np.isfinite(values)][0]
+        raise DecisionError(f"losses must be finite, got {worst}: drop the peer and restart the decision")
+    worst = lowest if lowest < 0 else highest
+    raise DecisionError(f"losses must lie in [0, {bound:g}], got {worst:g}: clip or scale them, or set loss_bound")
+
+
+def _finite_rows(answer: Any, rows: int) -> Array:
+    what = f"one finite value or row per inspected model ({rows})"
+    try:
+        values: Array = np.array(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DecisionError(f"expected {what}: {error}") from None
     if values.ndim == 0 or len(values) != rows:
-        raise DecisionError(f"expected {what} ({rows}), got shape {values.shape}")
+        raise DecisionError(f"expected {what}, got shape {values.shape}")
     if not np.isfinite(values).all():
-        raise DecisionError(f"expected {what}, all finite")
+        raise DecisionError(f"expected {what}, got {values[~np.isfinite(values)][0]}")
     return values
 
 
 def _finite_items(answer: Any, count: int) -> list[Array]:
-    items = list(answer)
-    if len(items) != count:
-        raise DecisionError(f"expected one item per peer read ({count}), got {len(items)}")
-    values: list[Array] = [np.asarray(item, dtype=np.float64) for item in items]
+    what = f"one finite number or array per peer read ({count})"
+    try:
+        values: list[Array] = [np.array(item, dtype=np.float64) for item in answer]
+    except (TypeError, ValueError) as error:
+        raise DecisionError(f"expected {what}: {error}") from None
+    if len(values) != count:
+        raise DecisionError(f"expected {what}, got {len(values)}")
     if not all(np.isfinite(value).all() for value in values):
-        raise DecisionError("what is read from peers must be finite")
+        raise DecisionError(f"expected {what}, got a value that is not")
     return values
+
+
+# What selector authors may get wrong ----------------------------------------------------------------------------------
+
+
+def _check_asked(asked: Any, selector: Selector, hood: Hood, ledger: Ledger) -> None:
+    """Refuse a request that nobody could answer or that would dodge its price."""
+    name = type(selector).__name__
+    if not isinstance(asked, Request):
+        raise TypeError(f"{name} yielded {asked!r}; a selector yields Probe, Inspect or Read")
+    if asked.peers != hood.peers:
+        free = () if isinstance(asked, Probe) else (ME,)
+        if extra := set(asked.peers) - ledger.rows.keys() - {*free}:
+            raise ValueError(f"{name} asked peers that are not in the neighbourhood: {sorted(map(repr, extra))}")
+        if len(set(asked.peers)) != len(asked.peers):
+            raise ValueError(f"{name} asked a peer twice in one request: {asked.peers}")
+    if isinstance(asked, Probe):
+        if not 0 <= asked.start < asked.stop <= hood.anchors:
+            raise ValueError(f"{name} asked for anchors {asked.start}..{asked.stop} of a pool of {hood.anchors}")
+        if asked.mask is not None and (asked.mask.shape != asked.shape or asked.mask.dtype != np.bool_):
+            raise ValueError(f"{name}: a mask is a boolean array of shape {asked.shape}, got {asked.mask.shape}")
+    if isinstance(asked, Inspect) and (unpaid := set().union(*(asked.groups or ())) - {*asked.peers, ME}):
+        raise ValueError(f"{name} averages models it did not ask for: {sorted(map(repr, unpaid))}")
+
+
+def _check_exchange(exchange: Any, selector: Selector, ledger: Ledger) -> None:
+    name = type(selector).__name__
+    if not isinstance(exchange, Exchange):
+        raise TypeError(f"{name}.decide returned {exchange!r}, not an Exchange")
+    for peer in (*exchange.peers, *(exchange.weights or ())):
+        if peer not in ledger.rows:
+            raise ValueError(f"{name} chose {peer!r}, which is not in the neighbourhood")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 
 from .outcome import Outcome, Reason, Stage
 from .requests import Peer
@@ -18,13 +19,8 @@ def explain(outcome: Outcome, peers: Sequence[Peer]) -> list[str]:
 
 def stage_sentence(stage: Stage, peers: Sequence[Peer]) -> str:
     """What one look showed and which test fired."""
-    parts = [
-        f"{stage.anchors} anchors: {_leaders(stage, peers)}",
-        _certificate(stage),
-        _price(stage),
-        _ENDS[stage.fired],
-    ]
-    return "; ".join(part for part in parts if part) + "."
+    parts = [_leaders(stage, peers), _certificate(stage, peers), _price(stage), _end(stage)]
+    return f"{stage.anchors} anchors: {'; '.join(part for part in parts if part)}."
 
 
 def conclusion(outcome: Outcome) -> str:
@@ -34,7 +30,7 @@ def conclusion(outcome: Outcome) -> str:
     spent = f"{outcome.evaluations} evaluations" if outcome.evaluations else "no evidence bought"
     if outcome.inspected:
         spent += f", {len(outcome.inspected)} models inspected"
-    return f"{verb} {who}: {_WHY[outcome.reason]} ({spent})."
+    return f"{verb} {who}: {_why(outcome)} ({spent})."
 
 
 _ENDS = {
@@ -59,6 +55,47 @@ _WHY = {
 }
 
 
+def _end(stage: Stage) -> str:
+    if stage.test not in ("wealth", "trim") or stage.fired == "continue":
+        return _ENDS.get(stage.fired, stage.fired)
+    trimmed = stage.test == "trim" and any(_reached(stage))
+    then = "so draw among the others" if trimmed else "so gossip"
+    ends = {"cost": f"more evidence is not expected to pay, {then}", "exhausted": f"no anchors left, {then}"}
+    return ends.get(stage.fired, "nobody else is left to drop" if trimmed else _ENDS[stage.fired])
+
+
+def _why(outcome: Outcome) -> str:
+    last = outcome.trace[-1] if outcome.trace else None
+    if last is not None and last.test == "trim" and outcome.reason == Reason.CERTIFIED:
+        reached = _reached(last)
+        if all(reached):
+            return "the least suspicious, because every peer was certified worse than a random draw at some look"
+        left = f"{reached.count(False)} of {len(reached)}"
+        return f"a random draw among the {left} not certified worse than a random draw"
+    if last is not None and last.test in ("wealth", "trim") and outcome.reason == Reason.COST:
+        return "a random draw, because more evidence is not expected to pay"
+    return _WHY[outcome.reason]
+
+
+def _reached(stage: Stage) -> list[bool]:
+    """Per peer, whether its wealth has ever reached the threshold."""
+    return [w >= stage.threshold for w in stage.wealth or () if stage.threshold is not None]
+
+
+def _bets(stage: Stage, peers: Sequence[Peer], most: float, needed: float) -> str:
+    """Wealth or p-value against what is needed."""
+    if stage.test == "sign":
+        p, level = exp(-most), exp(-needed)
+        return f"largest p-value against another peer {p:.3g} {'<=' if most >= needed else '>'} {level:.3g} needed"
+    text = f"log-wealth {most:.2f} {'>=' if most >= needed else '<'} {needed:.2f} needed"
+    if stage.test == "wealth":
+        return f"{text} to prove a peer better than a random draw"
+    dropped = [str(p) for p, reached in zip(peers, _reached(stage), strict=True) if reached]
+    if not dropped:
+        return f"{text} to prove a peer worse than a random draw"
+    return f"{text}: {len(dropped)} certified worse than a random draw ({', '.join(dropped)})"
+
+
 def _leaders(stage: Stage, peers: Sequence[Peer]) -> str:
     if not stage.risks:
         return ""
@@ -68,9 +105,9 @@ def _leaders(stage: Stage, peers: Sequence[Peer]) -> str:
     return f"{names} lowest at risk {low:.3f}"
 
 
-def _certificate(stage: Stage) -> str:
-    if stage.test == "wealth" and stage.wealth is not None and stage.threshold is not None:
-        return f"log-wealth {max(stage.wealth):.2f} against {stage.threshold:.2f} needed"
+def _certificate(stage: Stage, peers: Sequence[Peer]) -> str:
+    if stage.wealth is not None and stage.threshold is not None:
+        return _bets(stage, peers, max(stage.wealth), stage.threshold)
     if stage.test is None or stage.width is None:
         return ""
     value = stage.advantage if stage.test == "advantage" else stage.gap

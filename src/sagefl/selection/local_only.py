@@ -17,6 +17,7 @@ class LocalOnly(Selector):
 
     id: ClassVar[str] = "local"
     summary: ClassVar[str] = "never exchanges: local training alone"
+    communication: ClassVar[str] = "0 / 0"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Nothing to ask, nothing to take."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
 
 from .requests import Peer
 
-__all__ = ["Exchange", "Outcome", "Reason", "Stage", "State"]
+__all__ = ["Exchange", "Outcome", "Reason", "Stage", "State", "decode", "encode"]
 
 State = dict[str, Any]
 """Per-client memory across rounds: arrays and JSON values, nothing else."""
@@ -37,20 +38,20 @@ class Reason(StrEnum):
     NONE = "none"  # no exchange: no active neighbour, or the rule never exchanges
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: freezing triples what making one costs, and every look makes one
 class Stage:
     """One look at the evidence. Fields a rule does not use stay None."""
 
     anchors: int
     fired: str  # certified | cost | exhausted | committed | continue
-    test: str | None = None  # what the certificate looks at: advantage | gap | wealth; None: no certificate
+    test: str | None = None  # what the certificate looks at: advantage | gap | wealth | trim | sign; None: none
     risks: tuple[float, ...] | None = None  # per peer, in the order the peers were given
     radius: float | None = None  # r of eq:radius
     width: float | None = None  # what the certificate compares with: 2r, or 2r(1 - 1/d) when tight
     advantage: float | None = None  # A of eq:gossip-advantage
     gap: float | None = None  # runner-up minus best
     next_cost: float | None = None  # price of the next stage in risk units (eq:stage-cost)
-    wealth: tuple[float, ...] | None = None  # log-wealth per peer (betting certificates)
+    wealth: tuple[float, ...] | None = None  # largest log-wealth so far per peer; one -log p for the sign tests
     threshold: float | None = None  # log-threshold the wealth must reach
     scores: tuple[float, ...] | None = None  # per peer, for rules that rank by a score of their own
 
@@ -108,13 +109,14 @@ class Exchange:
         return cls(tuple(peers), bool(peers), reason, direction="push", trace=tuple(trace), state=state)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """A finished decision.
 
     `weights` maps peers to weights, the rest stays with oneself; None means the caller's mixing coefficient.
     `anchors` is the final stage, `evaluations` the anchor-peer evaluations paid for, `inspected` the peers whose
-    full model had to be moved to look at it, `reads` the control messages by what was read.
+    full model had to be moved to look at it, `reads` the control messages by what was read. `state` is what the rule
+    wants to be handed next time; None means that it has nothing new to remember.
     """
 
     peers: tuple[Peer, ...]
@@ -129,14 +131,29 @@ class Outcome:
     trace: tuple[Stage, ...] = ()
     state: State | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """Field by field; arrays in `state` count as equal when all their entries are."""
+        if not isinstance(other, Outcome):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def to_json(self) -> str:
         """One line of JSON that `from_json` turns back into an equal outcome."""
-        doc: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        doc["peers"] = [_encode(p) for p in self.peers]
-        doc["inspected"] = [_encode(p) for p in self.inspected]
-        doc["weights"] = None if self.weights is None else [[_encode(p), w] for p, w in self.weights.items()]
-        doc["trace"] = [{k: v for k, v in asdict(s).items() if v is not None} for s in self.trace]
-        doc["state"] = None if self.state is None else _encode(self.state)
+        doc = {
+            "peers": [encode(p) for p in self.peers],
+            "selected": bool(self.selected),
+            "reason": self.reason,
+            "weights": None if self.weights is None else [[encode(p), float(w)] for p, w in self.weights.items()],
+            "direction": self.direction,
+            "anchors": int(self.anchors),
+            "evaluations": int(self.evaluations),
+            "inspected": [encode(p) for p in self.inspected],
+            "reads": {what: int(count) for what, count in self.reads.items()},
+            "trace": [_line(stage) for stage in self.trace],
+            "state": encode(self.state),
+        }
         return json.dumps(doc, allow_nan=False)
 
     @classmethod
@@ -144,49 +161,71 @@ class Outcome:
         """The inverse of `to_json`."""
         doc = json.loads(text)
         known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(doc) - known):
-            raise ValueError(f"not an outcome: unknown fields {unknown}")
-        doc["peers"] = tuple(_decode(p) for p in doc["peers"])
-        doc["inspected"] = tuple(_decode(p) for p in doc["inspected"])
+        if not isinstance(doc, dict) or doc.keys() != known:
+            odd = sorted(doc.keys() ^ known) if isinstance(doc, dict) else type(doc).__name__
+            raise ValueError(f"not an outcome: expected exactly the fields {sorted(known)}, these differ: {odd}")
+        doc["peers"] = tuple(decode(p) for p in doc["peers"])
+        doc["inspected"] = tuple(decode(p) for p in doc["inspected"])
         doc["reason"] = Reason(doc["reason"])
         if doc["weights"] is not None:
-            doc["weights"] = {_decode(p): w for p, w in doc["weights"]}
+            doc["weights"] = {decode(p): w for p, w in doc["weights"]}
         doc["trace"] = tuple(_stage(s) for s in doc["trace"])
-        doc["state"] = _decode(doc["state"])
+        doc["state"] = decode(doc["state"])
         return cls(**doc)
 
 
-def _stage(doc: dict[str, Any]) -> Stage:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in doc.items()}
+def _line(stage: Stage) -> dict[str, Any]:
+    values = {f.name: getattr(stage, f.name) for f in fields(stage)}
+    return {k: encode(list(v) if isinstance(v, tuple) else v) for k, v in values.items() if v is not None}
+
+
+def _stage(line: dict[str, Any]) -> Stage:
+    values: dict[str, Any] = {k: tuple(decode(v)) if isinstance(v, list) else decode(v) for k, v in line.items()}
     return Stage(**values)
 
 
-def _encode(value: Any) -> Any:
-    """Peers and state as JSON: scalars as they are, tuples and arrays tagged."""
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        alike = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.dtype == b.dtype
+        return alike and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple) and type(a) is type(b):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
+
+
+def encode(value: Any) -> Any:
+    """Peers and state as JSON: scalars as they are, tuples, arrays and numbers that JSON lacks tagged."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not isfinite(value):
+        return {"float": str(value)}
     if value is None or isinstance(value, bool | str | int | float):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, tuple):
-        return {"tuple": [_encode(v) for v in value]}
+        return {"tuple": [encode(v) for v in value]}
     if isinstance(value, np.ndarray):
-        return {"array": value.tolist(), "dtype": value.dtype.str}
+        return {"array": encode(value.ravel().tolist()), "shape": list(value.shape), "dtype": value.dtype.str}
     if isinstance(value, list):
-        return [_encode(v) for v in value]
-    if isinstance(value, dict):
-        return {"dict": [[_encode(k), _encode(v)] for k, v in value.items()]}
+        return [encode(v) for v in value]
+    if isinstance(value, Mapping):
+        return {"dict": [[encode(k), encode(v)] for k, v in value.items()]}
     raise TypeError(
         f"cannot write {value!r} ({type(value).__name__}) to JSON: name peers by strings, numbers or tuples"
     )
 
 
-def _decode(value: Any) -> Any:
+def decode(value: Any) -> Any:
+    """The inverse of `encode`."""
     if isinstance(value, list):
-        return [_decode(v) for v in value]
+        return [decode(v) for v in value]
     if isinstance(value, dict):
+        if "float" in value:
+            return float(value["float"])
         if "tuple" in value:
-            return tuple(_decode(v) for v in value["tuple"])
+            return tuple(decode(v) for v in value["tuple"])
         if "array" in value:
-            return np.array(value["array"], dtype=value["dtype"])
-        return {_decode(k): _decode(v) for k, v in value["dict"]}
+            return np.array(decode(value["array"]), dtype=value["dtype"]).reshape(value["shape"])
+        return {decode(k): decode(v) for k, v in value["dict"]}
     return value

@@ -26,11 +26,7 @@ class PlannedStage:
     can_certify: bool  # whether any losses can
     next_cost: float | None  # None at the last stage
     gossip_upto: float | None  # give up iff the advantage is at most this; None: cannot give up here
-
-    @property
-    def continues(self) -> bool:
-        """Whether some advantage leads on to the next stage."""
-        return self.next_cost is not None and (self.gossip_upto is None or self.gossip_upto < self.width)
+    continues: bool  # whether some possible advantage leads on to the next stage
 
 
 @dataclass(frozen=True)
@@ -85,4 +81,7 @@ def _planned(rule: SageOS, hood: Hood, m: int, m_next: int | None) -> PlannedSta
     width = theory.certificate_width(r, degree, tight=rule.radius == "tight")
     cost = None if m_next is None else rule.stage_cost(m, m_next, hood)
     gossip_upto = None if cost is None or cost < width else cost - width
-    return PlannedStage(m, r, width, theory.can_certify(width, degree, rule.loss_bound), cost, gossip_upto)
+    certifies = theory.can_certify(width, degree, rule.loss_bound)
+    most = min(width, rule.loss_bound * (degree - 1) / degree)  # the largest advantage that does not certify
+    continues = cost is not None and (gossip_upto is None or gossip_upto < most)
+    return PlannedStage(m, r, width, certifies, cost, gossip_upto, continues)

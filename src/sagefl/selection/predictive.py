@@ -1,62 +1,70 @@
 """The predictive stop (rule B): is more evidence expected to pay?
 
-A heuristic: it can only give up early, so it cannot break a certificate's validity. From the leader's differences so
-far it draws plausible futures (a Bayesian bootstrap on the atoms y and -y), continues the wealth along them and weighs
-the advantage that would be certified against the price of the anchors it takes. 0-1 losses give few distinct
-differences, so equal ones are collapsed.
+A heuristic: it can only give up early, so it cannot break a certificate's validity. From the differences of the peer in
+question it draws plausible futures (a Bayesian bootstrap on the atoms y and -y; Rubin 1981), continues the wealth along
+them and weighs the advantage that would be certified against the price of the anchors it takes. 0-1 losses give few
+distinct differences, so equal ones are collapsed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
-from .betting import BETS, mean_of_exp
+from .betting import BETS, shifted
 from .requests import Array
 
-__all__ = ["future_looks", "more_evidence_pays"]
+__all__ = ["Claim", "future_looks", "more_evidence_pays"]
 
 KAPPA = 2.0  # prior weight spread over the atoms and their mirror images
 SAMPLES = 64
 FUTURES = 5
+FAR_BEYOND = 600.0  # a log-wealth whose exponential is still a number
 
 
-def future_looks(anchors: int, step: int, last: int) -> list[int]:
-    """At most `FUTURES` geometrically spaced looks ahead, the last one at the end."""
-    if anchors + step >= last:
-        return [last] if last > anchors else []
-    spaced = np.geomspace(anchors + step, last, FUTURES)
-    on_grid = np.minimum(anchors + step * np.ceil((spaced - anchors) / step - 1e-9), last)
-    return sorted({int(n) for n in on_grid})
+@dataclass(frozen=True)
+class Claim:
+    """What is bet on about one peer."""
+
+    differences: Array  # y_1..y_n
+    stakes: Array  # log of each stake's product so far
+    threshold: float  # log-wealth that certifies the claim
+    gain: float  # what certifying it gains, per unit of E y
+    shift: float = 0.0  # g' of a margin
 
 
-def more_evidence_pays(
-    differences: Array,
-    stakes: Array,
-    threshold: float,
-    gain_scale: float,
-    price: float,
-    looks: list[int],
-    rng: np.random.Generator,
-) -> bool:
+def future_looks(ahead: Sequence[int]) -> list[int]:
+    """At most `FUTURES` geometrically spaced ones of the looks ahead, the next and the last among them."""
+    if len(ahead) <= 1:
+        return list(ahead)
+    targets = np.geomspace(ahead[0], ahead[-1], FUTURES)
+    at = np.searchsorted(ahead, targets - 1e-9).clip(max=len(ahead) - 1)
+    return [ahead[i] for i in np.unique(at)]
+
+
+def more_evidence_pays(claim: Claim, price: float, looks: Sequence[int], rng: np.random.Generator) -> bool:
     """Whether some future look has a positive expected value.
 
-    `differences` are the leader's y_1..y_n and `stakes` its log stake products; certifying at log-wealth `threshold`
-    gains ``gain_scale * E y``; each further anchor costs `price`:
-    V(n') = mean(gain 1{certified at n'}) - price (n' - n).
+    V(n') = mean over futures of (gain E y 1{certified at n'}) - price (n' - n), `price` being that of one anchor. The
+    furthest affordable look is tried first: where it pays to go on, it mostly pays there.
     """
-    atoms, masses = _atoms(differences)
-    weights = rng.standard_gamma(masses, size=(SAMPLES, len(atoms)))
-    weights /= weights.sum(axis=1, keepdims=True)
-    gains = gain_scale * (weights @ atoms)
-    most = float(np.maximum(gains, 0).mean())
-    steps = np.log1p(BETS[:, None] * atoms)  # stakes x atoms
-    for look in looks:
-        ahead = look - len(differences)
-        if most - price * ahead <= 0:
-            return False  # later looks only cost more
-        counts = rng.multinomial(ahead, weights)
-        wealth = mean_of_exp(stakes[:, None] + steps @ counts.T)
-        if float(np.where(wealth >= threshold, gains, 0.0).mean()) - price * ahead > 0:
+    atoms, masses = _atoms(claim.differences)
+    theta = rng.standard_gamma(masses, size=(SAMPLES, len(atoms)))
+    theta /= theta.sum(axis=1, keepdims=True)
+    gains = claim.gain * (theta @ atoms) / SAMPLES
+    most = float(gains[gains > 0].sum())  # no look can gain more
+    steps = np.log1p(BETS[:, None] * shifted(atoms, claim.shift))  # stakes x atoms
+    missing = claim.stakes[:, None] - claim.threshold
+    for look in reversed(looks):
+        ahead = look - len(claim.differences)
+        if most <= price * ahead:
+            continue
+        counts = rng.multinomial(ahead, theta)
+        shares = np.exp(np.minimum(missing + steps @ counts.T, FAR_BEYOND))  # of the wealth needed
+        certified = shares.sum(axis=0) >= len(BETS)
+        if float(gains @ certified) > price * ahead:
             return True
     return False
 
@@ -65,7 +73,7 @@ def _atoms(differences: Array) -> tuple[Array, Array]:
     """Distinct values among y and -y with their Dirichlet masses: 1 + kappa/2n for each y_i, kappa/2n for each -y_i."""
     prior = KAPPA / (2 * len(differences))
     values = np.concatenate([differences, -differences])
-    each = np.concatenate([np.full(len(differences), 1 + prior), np.full(len(differences), prior)])
+    each = np.repeat([1 + prior, prior], len(differences))
     # Equal differences computed from different anchors may differ in the last bit.
     atoms, where = np.unique(np.round(values, 12), return_inverse=True)
     return atoms, np.bincount(where, weights=each, minlength=len(atoms)).astype(np.float64)

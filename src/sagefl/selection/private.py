@@ -6,8 +6,9 @@ A peer perturbs each label before it answers. For k classes at privacy epsilon p
 * ``bitwise``: the one-hot label, every bit kept with probability e^(eps/2)/(1 + e^(eps/2)); the receiver reads bit y.
 
 The observed 0-1 loss X~ has E X~ = (1 - p) + (p - q) X, so differences between peers shrink by (p - q) and nothing
-else changes: feed X~ itself with M = 1 and multiply lambda by (p - q). That is the same comparison as debiasing to
-Z = (X~ - (1 - p))/(p - q) and widening the radius by M_eff = 1/(p - q). Bitwise is better iff eps < 2 ln((k - 2)/2).
+else changes: feed X~ itself with M = 1 and multiply lambda by (p - q) (`priced_for`). That is the same comparison as
+debiasing to Z = (X~ - (1 - p))/(p - q) and widening the radius by M_eff = 1/(p - q). Bitwise is better iff
+eps < 2 ln((k - 2)/2).
 
 Answers are memoised per (snapshot, input): the noise is a keyed function of both, so asking again cannot average it
 away. Epsilon is per answer and composes over anchors and rounds; `PrivacyAccount` adds it up.
@@ -27,13 +28,17 @@ import numpy.typing as npt
 
 from .requests import Peer
 from .selector import Selector
-from .staged import one_of
+from .staged import is_number, one_of
 
 __all__ = ["PrivacyAccount", "PrivateAnswers", "RandomisedResponse", "priced_for"]
 
 Labels = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
+Uniforms = npt.NDArray[np.float64]
 Rule = TypeVar("Rule", bound=Selector)
+
+IN_RISK_UNITS = ("probe_cost", "margin")  # options that are compared with differences of risks
+SHORTEST_SECRET = 16  # bytes
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class RandomisedResponse:
 
     def __post_init__(self) -> None:
         one_of("mechanism", self.mechanism, ("k-rr", "bitwise"))
-        if not self.epsilon > 0:
-            raise ValueError(f"epsilon must be positive, got {self.epsilon}")
+        if not (is_number(self.epsilon) and self.epsilon > 0):
+            raise ValueError(f"epsilon must be positive and finite, got {self.epsilon!r}")
         if self.classes < 2:
             raise ValueError(f"randomised response needs at least two classes, got {self.classes}")
 
@@ -56,12 +61,14 @@ class RandomisedResponse:
         """Probability that a right answer is observed as right."""
         if self.mechanism == "bitwise":
             return 1 / (1 + exp(-self.epsilon / 2))
-        return exp(self.epsilon) / (exp(self.epsilon) + self.classes - 1)
+        return 1 / (1 + (self.classes - 1) * exp(-self.epsilon))
 
     @property
     def q(self) -> float:
         """Probability that a wrong answer is observed as right."""
-        return 1 - self.p if self.mechanism == "bitwise" else 1 / (exp(self.epsilon) + self.classes - 1)
+        if self.mechanism == "bitwise":
+            return exp(-self.epsilon / 2) / (1 + exp(-self.epsilon / 2))
+        return exp(-self.epsilon) / (1 + (self.classes - 1) * exp(-self.epsilon))
 
     @property
     def contrast(self) -> float:
@@ -73,25 +80,34 @@ class RandomisedResponse:
         """M_eff = 1/(p - q): range of the debiased loss."""
         return 1 / self.contrast
 
+    @property
+    def draws(self) -> int:
+        """Uniform draws that one answer takes."""
+        return self.classes if self.mechanism == "bitwise" else 1
+
+    @property
+    def answer_bytes(self) -> int:
+        """What one answer takes on the wire."""
+        if self.mechanism == "bitwise":
+            return -(-self.classes // 8)
+        return 1 if self.classes <= 256 else 2
+
     def debiased(self, observed: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Z = (X~ - (1 - p))/(p - q): an unbiased loss with a wider range."""
         losses: npt.NDArray[np.float64] = (np.asarray(observed, dtype=np.float64) - (1 - self.p)) / self.contrast
         return losses
 
-    def answer_bytes(self) -> int:
-        """What one answer takes on the wire."""
-        return -(-self.classes // 8) if self.mechanism == "bitwise" else 1
-
-    def perturb(self, labels: Labels, uniforms: npt.NDArray[np.float64]) -> Labels | Bits:
-        """Noisy answers from uniform draws: one per label (k-rr), or one per label and class (bitwise)."""
+    def perturb(self, labels: npt.NDArray[Any], uniforms: Uniforms) -> Labels | Bits:
+        """Noisy answers from uniform draws in [0, 1), a row of `draws` per label."""
         if self.mechanism == "bitwise":
             truth = np.arange(self.classes) == labels[:, None]
             return np.asarray(truth ^ (uniforms >= self.p), dtype=np.uint8)
-        # The other labels share what is left of the unit interval in equal parts.
-        other = np.minimum(((uniforms - self.p) / (1 - self.p) * (self.classes - 1)).astype(np.int64), self.classes - 2)
-        return np.where(uniforms < self.p, labels, other + (other >= labels))
+        # A draw beyond p lands on one of the other labels, which share the rest of the unit interval evenly.
+        u = uniforms[:, 0]
+        other = np.clip((u - self.p) / max(self.q, 1e-300), 0, self.classes - 2).astype(np.int64)
+        return np.where(u < self.p, labels, other + (other >= labels)).astype(np.int64)
 
-    def losses(self, answers: Labels | Bits, truth: Labels) -> npt.NDArray[np.float64]:
+    def losses(self, answers: Labels | Bits, truth: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """X~ at the receiver: whether the answer (or its bit y) speaks against the true label."""
         if self.mechanism == "bitwise":
             return np.asarray(answers[np.arange(len(truth)), truth] == 0, dtype=np.float64)
@@ -102,36 +118,50 @@ class RandomisedResponse:
 class PrivateAnswers:
     """A peer's layer over its model: the same (snapshot, input) always gets the same noisy answer.
 
-    `secret` stays with the peer. The noise comes from a keyed hash of snapshot and input, so nothing has to be stored
-    and a restart gives the same answers.
+    `secret` stays with the peer: whoever knows it can take the noise away. The noise is a keyed hash (SHAKE-256) of
+    snapshot and input, so nothing has to be stored and a restart gives the same answers.
     """
 
     mechanism: RandomisedResponse
-    secret: bytes
+    secret: bytes = field(repr=False)
 
-    def answer(self, labels: Labels, snapshot: str, inputs: npt.NDArray[Any]) -> Labels | Bits:
+    def __post_init__(self) -> None:
+        if len(self.secret) < SHORTEST_SECRET:
+            raise ValueError(f"the secret needs at least {SHORTEST_SECRET} random bytes, got {len(self.secret)}")
+
+    def answer(self, labels: npt.NDArray[Any], snapshot: str, inputs: npt.NDArray[Any]) -> Labels | Bits:
         """Perturb the labels that `inputs` got from the model of digest `snapshot`."""
-        draws = 1 if self.mechanism.mechanism == "k-rr" else self.mechanism.classes
-        rows = np.stack([self._uniforms(snapshot, x, draws) for x in inputs])
-        return self.mechanism.perturb(labels, rows[:, 0] if draws == 1 else rows)
+        if len(labels) != len(inputs):
+            raise ValueError(f"{len(labels)} labels for {len(inputs)} inputs")
+        return self.mechanism.perturb(labels, self._uniforms(snapshot, inputs))
 
-    def _uniforms(self, snapshot: str, x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-        content = np.ascontiguousarray(x)
-        key = hashlib.blake2b(content.tobytes(), key=self.secret[:64], digest_size=16, salt=b"sagefl-answers")
-        key.update(f"{content.dtype}{content.shape}{snapshot}".encode())
-        return np.random.default_rng(int.from_bytes(key.digest(), "big")).random(count)
+    def _uniforms(self, snapshot: str, inputs: npt.NDArray[Any]) -> Uniforms:
+        content, draws = np.ascontiguousarray(inputs), self.mechanism.draws
+        # Another mechanism or epsilon gets fresh noise, or two answers together would give away more than their sum.
+        header = f"{self.mechanism} {content.dtype.str} {content.shape[1:]} {len(snapshot)} {snapshot}"
+        keyed = hashlib.shake_256(self.secret + header.encode())
+        noise = bytearray()
+        for x in content:
+            one = keyed.copy()
+            one.update(x.tobytes())
+            noise += one.digest(8 * draws)
+        words = np.frombuffer(bytes(noise), dtype="<u8").reshape(len(content), draws)
+        return np.asarray((words >> np.uint64(11)) * 2.0**-53)
 
 
 @dataclass
 class PrivacyAccount:
-    """What a peer has given away, by basic composition: epsilon times the number of distinct answers."""
+    """What a peer has given away, by basic composition: epsilon times the number of distinct answers.
+
+    An answer repeated from memory gives nothing new away, so whoever enters answers leaves those out.
+    """
 
     epsilon: float
     answers: dict[Peer, int] = field(default_factory=dict)  # to each receiver, in all
     this_round: dict[Peer, int] = field(default_factory=dict)
 
     def answered(self, receiver: Peer, count: int) -> None:
-        """Count answers to one receiver."""
+        """Enter distinct answers to one receiver."""
         self.answers[receiver] = self.answers.get(receiver, 0) + count
         self.this_round[receiver] = self.this_round.get(receiver, 0) + count
 
@@ -140,7 +170,7 @@ class PrivacyAccount:
         self.this_round = {}
 
     def report(self) -> dict[str, float]:
-        """Epsilon per answer, this round (towards the receiver who asked most, and in all), and in total."""
+        """Epsilon per answer; this round and in total, towards the receiver who asked most and towards all together."""
         return {
             "per_answer": self.epsilon,
             "round_worst": self.epsilon * max(self.this_round.values(), default=0),
@@ -151,9 +181,8 @@ class PrivacyAccount:
 
 
 def priced_for(rule: Rule, mechanism: RandomisedResponse) -> Rule:
-    """The rule for losses under this mechanism: lambda times (p - q), everything else as it is."""
-    cost = getattr(rule, "probe_cost", None)
-    if cost is None:
-        return rule
-    changes: dict[str, Any] = {"probe_cost": cost * mechanism.contrast}
-    return dataclasses.replace(rule, **changes)
+    """The rule for losses under this mechanism: lambda (and a margin) times (p - q), everything else as it is."""
+    changes: dict[str, Any] = {
+        name: getattr(rule, name) * mechanism.contrast for name in IN_RISK_UNITS if hasattr(rule, name)
+    }
+    return dataclasses.replace(rule, **changes) if changes else rule

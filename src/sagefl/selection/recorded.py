@@ -23,7 +23,7 @@ class RecordedLosses:
 
 def read_losses(path: Path) -> RecordedLosses:
     """Read recorded losses; what is wrong with a file is said with its line."""
-    if not path.exists():
+    if not path.is_file():
         raise ValueError(f"no such file: {path}")
     return _read_npy(path) if path.suffix == ".npy" else _read_csv(path)
 
@@ -39,13 +39,25 @@ def _read_npy(path: Path) -> RecordedLosses:
 
 
 def _read_csv(path: Path) -> RecordedLosses:
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [(i, row) for i, row in enumerate(csv.reader(file), start=1) if row]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, row) for row in reader if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not a readable CSV file: {error}") from None
     if not lines:
         raise ValueError(f"{path} is empty: expected a header of peer names and one row of losses per anchor")
-    peers = tuple(name.strip() for name in lines[0][1])
-    rows = [_csv_row(path, i, row, len(peers)) for i, row in lines[1:]]
+    peers = _header(path, *lines[0])
+    rows = [_csv_row(path, line, row, len(peers)) for line, row in lines[1:]]
     return RecordedLosses(peers, np.array(rows, dtype=np.float64).reshape(-1, len(peers)).T)
+
+
+def _header(path: Path, line: int, row: list[str]) -> tuple[str, ...]:
+    peers = tuple(name.strip() for name in row)
+    if "" in peers or len(set(peers)) != len(peers):
+        odd = "a peer has no name" if "" in peers else "a name stands twice"
+        raise ValueError(f"{path}, line {line}: the header names the peers, each once, but {odd}: {', '.join(row)}")
+    return peers
 
 
 def _csv_row(path: Path, line: int, row: list[str], width: int) -> list[float]:

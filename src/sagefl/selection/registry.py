@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
+import warnings
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from .selector import Selector
@@ -26,10 +27,18 @@ def _discover() -> None:
     for module in pkgutil.iter_modules(package.__path__):
         import_module(f"{__package__}.{module.name}")
     for point in entry_points(group=ENTRY_POINTS):
-        found = point.load()
-        if not (isinstance(found, type) and issubclass(found, Selector)):
-            raise TypeError(f"entry point {point.name!r} of {ENTRY_POINTS} is {found!r}, not a Selector class")
-        Selector.registered.setdefault(point.name, found)
+        try:
+            _load(point)
+        except Exception as error:  # somebody else's broken package must not take the built-in rules away
+            warnings.warn(f"selector {point.name!r} of {point.value} is left out: {error}", stacklevel=2)
+
+
+def _load(point: EntryPoint) -> None:
+    found = point.load()
+    if not (isinstance(found, type) and issubclass(found, Selector)):
+        raise TypeError(f"{found!r} is not a Selector class")
+    if Selector.registered.setdefault(point.name, found) is not found:
+        raise ValueError(f"the id is taken by {Selector.registered[point.name].__qualname__}")
 
 
 def selectors() -> dict[str, type[Selector]]:

@@ -16,8 +16,8 @@ Whoever drives the selector answers: a NumPy array in a test, batched inference 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ Split = Literal["anchor", "train"]
 Metric = Literal["ce", "error", "losses", "distance"]
 
 ME: Final = "@me"
-"""The receiver itself, as a peer to inspect; inspecting oneself is free."""
+"""The receiver itself, as a peer to inspect or read; that is free. Probes go to neighbours only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ class Inspect:
     """Move the full models of `peers` here and evaluate them on one of the receiver's own splits.
 
     The answer is one number per peer, or with ``metric="losses"`` a row of per-sample losses per peer. With `groups`
-    the answer is one number per group, of the *average* of its members' models. `ME` may appear anywhere.
+    the answer is one number per group, of the *average* of its members' models; members must be among `peers`. `ME`
+    may appear anywhere.
     """
 
     peers: tuple[Peer, ...]
@@ -97,16 +98,44 @@ class Inspect:
         """Peers whose model has to be moved for this."""
         return tuple(p for p in self.peers if p != ME)
 
+    @property
+    def entries(self) -> tuple[Hashable, ...]:
+        """What the answer has one value for: peers, or groups of them."""
+        return self.peers if self.groups is None else self.groups
+
+    @property
+    def key(self) -> Hashable:
+        """What is measured, whoever is asked."""
+        return "inspect", self.split, self.metric, self.groups is None
+
+    def only(self, entries: tuple[Any, ...]) -> Inspect:
+        """The same inspection of some of its entries."""
+        return replace(self, peers=entries) if self.groups is None else replace(self, groups=entries)
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """Read something small that `peers` publish: ``head``, ``last-layer``, ``loss``, ``degree``, ``age``, ``mask`` ...
 
-    The answer is a sequence with one array (or number) per peer.
+    The answer is a sequence with one array (or number) per peer. Reading `ME` is free.
     """
 
     peers: tuple[Peer, ...]
     what: str
+
+    @property
+    def entries(self) -> tuple[Hashable, ...]:
+        """What the answer has one item for: peers."""
+        return self.peers
+
+    @property
+    def key(self) -> Hashable:
+        """What is read, whoever is asked."""
+        return "read", self.what
+
+    def only(self, entries: tuple[Any, ...]) -> Read:
+        """The same message read from some of the peers."""
+        return replace(self, peers=entries)
 
 
 Request = Probe | Inspect | Read

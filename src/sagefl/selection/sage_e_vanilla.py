@@ -3,6 +3,9 @@
 For the empirically best peer j and every other l let b = #(l wrong, j right), c = #(j wrong, l right); certify iff for
 every l ``P(Bin(b + c, 1/2) <= c) <= delta/((d-1) L)``. The same question as Vanilla SAGE (is this the best peer?), but
 paired and exact instead of two Hoeffding intervals; unresolved decisions gossip. The sign test is about 0-1 losses.
+
+Valid because a wrong certificate must reject the true best peer l against the chosen j: d-1 wrong choices of j, L
+looks, each rejected with probability at most delta/((d-1) L). A single neighbour is taken without a probe.
 """
 
 from __future__ import annotations
@@ -15,18 +18,21 @@ from typing import ClassVar
 import numpy as np
 
 from .outcome import Exchange, Reason, Stage, State
-from .requests import Array, Probe
+from .requests import Array, Mask
 from .selector import Deciding, Draws, Hood
 from .staged import CertifiedSelector, Look, pairwise_stages
 
 __all__ = ["SageEVanilla", "sign_test"]
 
+TINY = 5e-324  # the smallest positive float: p-values below it still have a logarithm
+
 
 @lru_cache(maxsize=16384)
 def sign_test(wins: int, losses: int) -> float:
-    """P(Bin(wins + losses, 1/2) <= losses), exactly."""
+    """P(Bin(wins + losses, 1/2) <= losses), exactly: a quotient of whole numbers, rounded once."""
     n = wins + losses
-    return sum(comb(n, i) for i in range(losses + 1)) / float(2**n)
+    tail: float = sum(comb(n, i) for i in range(losses + 1)) / (1 << n)
+    return tail
 
 
 @dataclass(frozen=True)
@@ -47,30 +53,41 @@ class SageEVanilla(CertifiedSelector):
         """Stage by stage until every sign test rejects or the anchors end."""
         if (exchange := self.unprobed(hood, rng)) is not None:
             return exchange
-        if len(hood.peers) == 1:
-            return Exchange.gossip(hood.peers[0], Reason.ONLY)
-        stages = hood.stages(self.schedule)
-        level = self.delta / ((len(hood.peers) - 1) * (len(self.schedule) if self.looks == "nominal" else len(stages)))
         trace: list[Stage] = []
-        seen: Array = np.zeros((len(hood.peers), 0))
-        for m, m_next in pairwise_stages(stages):
-            new = yield Probe(hood.peers, seen.shape[1], m, self.kind, self.loss)
-            seen = np.concatenate([seen, new > 0], axis=1)
-            look = Look.at(m, seen)
+        look: Look | None = None
+        wrong: Mask = np.zeros((len(hood.peers), 0), dtype=bool)
+        for m, m_next in pairwise_stages(hood.stages(self.schedule)):
+            losses = yield self.probe(hood, look, m)
+            look, wrong = Look.at(m, losses, look), np.concatenate([wrong, self.errors(losses)], axis=1)
             best = self.leader(look, hood, rng)
-            worst = self.worst_p_value(seen, hood.peers.index(best))
-            fired = "certified" if worst <= level else "exhausted" if m_next is None else "continue"
+            p_value, level = worst_p_value(wrong, hood.peers.index(best)), self.level(hood)
+            fired = "certified" if p_value <= level else "exhausted" if m_next is None else "continue"
             # As log-wealth, a p-value p counts -log p: larger is stronger, the threshold is -log of the level.
-            trace.append(replace(look.stage(fired, "sign"), wealth=(-log(worst),), threshold=-log(level)))
+            strength = 0.0 - log(max(p_value, TINY))
+            trace.append(replace(look.stage(fired, "sign"), wealth=(strength,), threshold=-log(level)))
             if fired == "certified":
                 return Exchange.select(best, Reason.CERTIFIED, trace)
         return Exchange.gossip(rng.gossip(hood), Reason.EXHAUSTED, trace)
 
-    def worst_p_value(self, wrong: Array, best: int) -> float:
-        """The largest p-value of the best peer against any other."""
-        right, values = 1 - wrong[best], []
-        for other in range(len(wrong)):
-            if other != best:
-                wins = int((wrong[other] * right).sum())
-                values.append(sign_test(wins, int((wrong[best] * (1 - wrong[other])).sum())))
-        return max(values)
+    def unprobed(self, hood: Hood, rng: Draws) -> Exchange | None:
+        """Nobody there, a single neighbour, or a pool below the first stage."""
+        return Exchange.gossip(hood.peers[0], Reason.ONLY) if len(hood.peers) == 1 else super().unprobed(hood, rng)
+
+    def level(self, hood: Hood) -> float:
+        """What every p-value must not exceed: delta/((d-1) L)."""
+        stages = len(self.schedule) if self.looks == "nominal" else len(hood.stages(self.schedule))
+        return self.delta / ((len(hood.peers) - 1) * stages)
+
+    def errors(self, losses: Array) -> Mask:
+        """Which answers were wrong; losses that are neither 0 nor M have no sign test."""
+        wrong: Mask = losses == self.loss_bound
+        if not (wrong | (losses == 0)).all():
+            raise ValueError(f"the sign test is about losses that are 0 or M = {self.loss_bound:g}: use sage-e instead")
+        return wrong
+
+
+def worst_p_value(wrong: Mask, best: int) -> float:
+    """The largest p-value of the best peer against any other."""
+    others = np.delete(wrong, best, axis=0)
+    wins, losses = (others & ~wrong[best]).sum(axis=1), (wrong[best] & ~others).sum(axis=1)
+    return max(sign_test(int(b), int(c)) for b, c in zip(wins, losses, strict=True))

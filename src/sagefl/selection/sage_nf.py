@@ -12,7 +12,7 @@ from typing import ClassVar
 from .outcome import Exchange, Reason, Stage
 from .sage_vanilla import VanillaSage
 from .selector import Draws, Hood
-from .staged import Look
+from .staged import SAGE_PAPER, Look
 
 __all__ = ["SageNF"]
 
@@ -23,6 +23,8 @@ class SageNF(VanillaSage):
 
     id: ClassVar[str] = "sage-nf"
     summary: ClassVar[str] = "as sage-vanilla, but commits to the empirical best when unresolved"
+    citation: ClassVar[str] = SAGE_PAPER
+    evidence: ClassVar[str] = "answers to anchor inputs"
 
     def unresolved(self, look: Look, r: float, trace: list[Stage], hood: Hood, rng: Draws) -> Exchange:
         """All anchors used and nothing certified: take the empirical best."""

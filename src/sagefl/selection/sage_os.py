@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from . import theory
 from .outcome import Exchange, Reason, Stage, State
 from .selector import Deciding, Draws, Hood, option
-from .staged import CertifiedSelector, Look, one_of, pairwise_stages
+from .staged import SAGE_PAPER, CertifiedSelector, Look, is_number, one_of, pairwise_stages
 
 __all__ = ["SageOS", "SageOSTable"]
 
@@ -27,6 +27,8 @@ class SageOS(CertifiedSelector):
 
     id: ClassVar[str] = "sage-os"
     summary: ClassVar[str] = "certify against gossip; stop when more evidence cannot repay its cost"
+    citation: ClassVar[str] = SAGE_PAPER
+    evidence: ClassVar[str] = "answers to anchor inputs"
 
     probe_cost: float = option(2e-3, "lambda: price of one anchor-peer evaluation in risk units")
     radius: Literal["printed", "tight"] = option("printed", "certificate width: 2r (printed) | 2r(1 - 1/d) (tight)")
@@ -37,8 +39,8 @@ class SageOS(CertifiedSelector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.probe_cost >= 0:
-            raise ValueError(f"probe_cost (lambda) must not be negative, got {self.probe_cost}")
+        if not (is_number(self.probe_cost) and self.probe_cost >= 0):
+            raise ValueError(f"probe_cost (lambda) must be a finite number and not negative, got {self.probe_cost!r}")
         one_of("radius", self.radius, ("printed", "tight"))
         one_of("cost", self.cost, ("incremental", "cumulative"))
 
@@ -49,7 +51,8 @@ class SageOS(CertifiedSelector):
         trace: list[Stage] = []
         look: Look | None = None
         for m, m_next in pairwise_stages(hood.stages(self.schedule)):
-            look = yield from self.look(hood, look, m)
+            losses = yield self.probe(hood, look, m)
+            look = Look.at(m, losses, look)
             r = self.stage_radius(m, hood)
             width = theory.certificate_width(r, len(hood.peers), tight=self.radius == "tight")
             cost = None if m_next is None else self.stage_cost(m, m_next, hood)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from .outcome import Exchange, Reason, Stage, State
 from .selector import Deciding, Draws, Hood
-from .staged import CertifiedSelector, Look, pairwise_stages
+from .staged import SAGE_PAPER, CertifiedSelector, Look, pairwise_stages
 
 __all__ = ["VanillaSage"]
 
@@ -22,6 +22,8 @@ class VanillaSage(CertifiedSelector):
 
     id: ClassVar[str] = "sage-vanilla"
     summary: ClassVar[str] = "certify the best against its runner-up; gossip when all anchors leave it open"
+    citation: ClassVar[str] = SAGE_PAPER
+    evidence: ClassVar[str] = "answers to anchor inputs"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Probe stage by stage until eq:stop holds or the anchors end."""
@@ -30,7 +32,8 @@ class VanillaSage(CertifiedSelector):
         trace: list[Stage] = []
         look: Look | None = None
         for m, m_next in pairwise_stages(hood.stages(self.schedule)):
-            look = yield from self.look(hood, look, m)
+            losses = yield self.probe(hood, look, m)
+            look = Look.at(m, losses, look)
             r = self.stage_radius(m, hood)
             if look.gap is not None and look.gap > 2 * r:
                 trace.append(look.stage("certified", "gap", r, 2 * r))

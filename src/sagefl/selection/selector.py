@@ -62,7 +62,7 @@ class Draws:
         return made
 
     def pick(self, items: Sequence[Any], purpose: str) -> Any:
-        """A uniform draw from `items`."""
+        """A uniform draw from `items`; one item is taken without a draw."""
         if len(items) == 1:
             return items[0]
         return items[int(self(purpose).random() * len(items))]
@@ -78,13 +78,19 @@ class Selector(ABC):
     """Base of all selectors: options are fields, `decide` is the rule, state is passed in and returned."""
 
     id: ClassVar[str] = ""
-    summary: ClassVar[str] = ""
+    summary: ClassVar[str] = ""  # one line for lists
+    citation: ClassVar[str] = ""
+    evidence: ClassVar[str] = "none"  # what it asks of peers
+    communication: ClassVar[str] = "1 / 1"  # models merged / transferred per client-round
     registered: ClassVar[dict[str, type[Selector]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "id" in cls.__dict__ and cls.id:
-            Selector.registered[cls.id] = cls
+            holder = Selector.registered.get(cls.id)
+            if holder is not None and (holder.__module__, holder.__name__) != (cls.__module__, cls.__name__):
+                raise TypeError(f"selector id {cls.id!r} is taken by {holder.__module__}.{holder.__qualname__}")
+            Selector.registered[cls.id] = cls  # the same class again: a notebook cell or a reload
 
     @property
     def bound(self) -> float:
@@ -93,7 +99,11 @@ class Selector(ABC):
 
     @abstractmethod
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
-        """Yield requests, return an exchange. Written by selector authors; drivers run it through `begin`."""
+        """Yield requests, return an exchange. Written by selector authors; drivers run it through `begin`.
+
+        `state` is what the last exchange returned as its state, or {}. Return a new one, never change it in place: a
+        decision may be restarted.
+        """
 
     def begin(
         self,

@@ -6,10 +6,11 @@ schedule; they differ in when they stop and what they do then. That difference i
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import fsum
-from typing import Literal
+from math import fsum, isfinite
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,8 +19,11 @@ from .outcome import Exchange, Reason, Stage
 from .requests import Array, Loss, Peer, Probe, ProbeKind
 from .selector import Draws, Hood, Selector, option
 
-__all__ = ["CertifiedSelector", "Look", "StagedSelector", "one_of", "pairwise_stages"]
+__all__ = ["SAGE_PAPER", "CertifiedSelector", "Look", "StagedSelector", "is_number", "one_of", "pairwise_stages"]
 
+SAGE_PAPER = (
+    "K. Xiao, Q. Wang, C. Anagnostopoulos. SAGE: Optimal-Stopping Peer Selection for Decentralised Federated Learning."
+)
 Ties = Literal["random", "lowest-index"]
 
 
@@ -28,10 +32,23 @@ class Look:
     """The evidence after `anchors` anchors, as every staged rule reads it."""
 
     anchors: int
-    sums: Array  # summed losses per peer
+    sums: list[float]  # summed losses per peer
     risks: tuple[float, ...]
     advantage: float  # A: mean risk minus the lowest (eq:gossip-advantage)
     gap: float | None  # runner-up minus best; None with a single neighbour
+
+    @classmethod
+    def at(cls, anchors: int, losses: Array, before: Look | None = None) -> Look:
+        """The look at the first `anchors` anchors: what was seen `before`, and the losses on those that are new."""
+        sums = losses.sum(axis=1).tolist()
+        if before is not None:
+            sums = [old + new for old, new in zip(before.sums, sums, strict=True)]
+        risks = [total / anchors for total in sums]
+        ranked = sorted(risks)
+        # fsum: the mean must not depend on the order in which peers are listed. max: nor may rounding take it below
+        # the lowest risk.
+        advantage = max(fsum(risks) / len(risks) - ranked[0], 0.0)
+        return cls(anchors, sums, tuple(risks), advantage, ranked[1] - ranked[0] if len(ranked) > 1 else None)
 
     def stage(
         self,
@@ -57,27 +74,22 @@ class StagedSelector(Selector):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", _checked_schedule(self.schedule))
-        if not (self.loss_bound > 0 and np.isfinite(self.loss_bound)):
-            raise ValueError(f"loss_bound M must be positive and finite, got {self.loss_bound}")
+        if not (is_number(self.loss_bound) and self.loss_bound > 0):
+            raise ValueError(f"loss_bound M must be a positive, finite number, got {self.loss_bound!r}")
         one_of("ties", self.ties, ("random", "lowest-index"))
         one_of("kind", self.kind, ("labels", "latents", "probs"))
         one_of("loss", self.loss, ("error", "ce"))
         if self.kind == "labels" and self.loss == "ce":
             raise ValueError('a top-1 label has no cross-entropy: use kind="latents" or kind="probs" with loss="ce"')
 
-    def look(self, hood: Hood, before: Look | None, upto: int) -> Generator[Probe, Array, Look]:
-        """Ask everybody about the anchors up to `upto` that are new and return the evidence so far."""
-        losses = yield Probe(hood.peers, before.anchors if before else 0, upto, self.kind, self.loss)
-        sums: Array = losses.sum(axis=1) + before.sums if before else losses.sum(axis=1)
-        risks = (sums / upto).tolist()
-        ranked = sorted(risks)
-        # fsum: the mean must not depend on the order in which peers are listed.
-        advantage = fsum(risks) / len(risks) - ranked[0]
-        return Look(upto, sums, tuple(risks), advantage, ranked[1] - ranked[0] if len(ranked) > 1 else None)
+    def probe(self, hood: Hood, before: Look | None, upto: int) -> Probe:
+        """Ask everybody about the anchors before `upto` that are new."""
+        return Probe(hood.peers, before.anchors if before else 0, upto, self.kind, self.loss)
 
     def leader(self, look: Look, hood: Hood, rng: Draws) -> Peer:
         """The empirically best peer; equal risks are drawn uniformly, or clients would herd onto low indices."""
-        tied = np.flatnonzero(look.sums == look.sums.min()).tolist()
+        lowest = min(look.sums)
+        tied = [i for i, total in enumerate(look.sums) if total == lowest]
         first: Peer = hood.peers[tied[0] if self.ties == "lowest-index" else rng.pick(tied, "ties")]
         return first
 
@@ -102,8 +114,8 @@ class CertifiedSelector(StagedSelector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie strictly between 0 and 1, got {self.delta}")
+        if not (is_number(self.delta) and 0 < self.delta < 1):
+            raise ValueError(f"delta must be a number strictly between 0 and 1, got {self.delta!r}")
         one_of("looks", self.looks, ("nominal", "feasible"))
 
     def stage_radius(self, anchors: int, hood: Hood) -> float:
@@ -117,12 +129,12 @@ def pairwise_stages(stages: Sequence[int]) -> Iterator[tuple[int, int | None]]:
     return zip(stages, [*stages[1:], None], strict=True)
 
 
-def _checked_schedule(schedule: Sequence[int]) -> tuple[int, ...]:
-    stages = tuple(schedule)
+def _checked_schedule(schedule: Any) -> tuple[int, ...]:
+    stages = tuple(schedule) if isinstance(schedule, Iterable) else (schedule,)
     if not stages:
         raise ValueError("the schedule must name at least one stage, got none")
-    if not all(isinstance(m, int | np.integer) and m > 0 for m in stages):
-        raise ValueError(f"stages are whole numbers of anchors > 0, got {stages}")
+    if not all(isinstance(m, int | np.integer) and not isinstance(m, bool) and m > 0 for m in stages):
+        raise ValueError(f"the schedule's stages are whole numbers of anchors > 0, got {schedule!r}")
     if any(a >= b for a, b in zip(stages, stages[1:], strict=False)):
         raise ValueError(f"the schedule must be strictly increasing, got {stages}")
     return tuple(int(m) for m in stages)
@@ -132,3 +144,8 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a value outside a closed set of choices, naming them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether an option is a finite real number; True and False are not."""
+    return not isinstance(value, bool | np.bool_) and isinstance(value, Real) and isfinite(value)

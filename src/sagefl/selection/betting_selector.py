@@ -1,0 +1,233 @@
+"""What the betting rules share: where they look, what they have seen, when they give up.
+
+SAGE-E bets that peers are better than a random draw, SAGE-E-trim that they are worse. Everything else is the same:
+look every few anchors, let the wealth of every bet run, end when the claims settle the decision or when more evidence
+is not worth its price. What a settled decision means is each rule's own file.
+
+Losses are divided by M on arrival, so inside a rule risks, prices and margins are in units of M; the trace is not.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from .betting import Wealth, margin_shift, paired_differences, shifted, threshold, worth_stopping
+from .outcome import Exchange, Reason, Stage, State
+from .predictive import Claim, future_looks, more_evidence_pays
+from .requests import Array, Loss, Probe, ProbeKind
+from .selector import Deciding, Draws, Hood, Selector, option
+from .staged import is_number, one_of
+
+__all__ = ["BettingSelector", "Evidence"]
+
+STAGES = (16, 32, 64, 128)
+ALIKE = 1e-9  # log-wealths this close are equal but for rounding
+
+
+class Evidence:
+    """What one decision has seen, and the bets on it. `sign` -1 bets that peers are worse than a random draw."""
+
+    def __init__(self, degree: int, delta: float, margin: float = 0.0, sign: int = 1) -> None:
+        self.degree, self.sign = degree, sign
+        self.shift = margin_shift(margin, degree)
+        self.needed = threshold(degree, delta, margin)
+        self.wealth = Wealth(degree)
+        self.differences: Array = np.zeros((degree, 0))  # Y by peer and anchor; NaN where there is none (screening)
+        self.sums: Array = np.zeros(degree)  # losses by peer
+        self.asked = np.zeros(degree, dtype=np.int64)  # anchors by peer
+        self.leader: int | None = None  # frozen by screening: the only peer that is still bet on
+
+    @property
+    def anchors(self) -> int:
+        """Anchors seen so far."""
+        return int(self.differences.shape[1])
+
+    @property
+    def spent(self) -> int:
+        """Evaluations paid for so far."""
+        return int(self.asked.sum())
+
+    def take(self, losses: Array) -> None:
+        """New anchors that everybody answered."""
+        differences = paired_differences(losses)
+        self.wealth.bet(shifted(self.sign * differences, self.shift))
+        self.differences = np.concatenate([self.differences, differences], axis=1)
+        self.sums += losses.sum(axis=1)
+        self.asked += losses.shape[1]
+
+    def take_screened(self, losses: Array) -> None:
+        """New anchors that the leader and, for each anchor, as many others answered; NaN where nobody was asked."""
+        assert self.leader is not None
+        row = slice(self.leader, self.leader + 1)
+        differences = np.full(losses.shape, np.nan)
+        differences[row] = np.nanmean(np.delete(losses, self.leader, axis=0), axis=0) - losses[row]
+        self.wealth.bet(shifted(self.sign * differences[row], self.shift), row)
+        self.differences = np.concatenate([self.differences, differences], axis=1)
+        self.sums += np.nansum(losses, axis=1)
+        self.asked += np.count_nonzero(~np.isnan(losses), axis=1)
+
+    def proven(self) -> list[int]:
+        """Peers whose claim has ever reached the threshold."""
+        return [int(j) for j in np.flatnonzero(self.wealth.highest >= self.needed)]
+
+    def strongest(self, among: Sequence[int], rng: Draws) -> int:
+        """The peer with the largest wealth now; equal ones are drawn, or clients would herd onto low indices."""
+        now = self.wealth.now[list(among)]
+        return int(rng.pick([j for j, w in zip(among, now, strict=True) if w >= now.max() - ALIKE], "ties"))
+
+    def advantage(self, peer: int) -> float:
+        """The estimated advantage of one peer over a random draw."""
+        return (self.degree - 1) / self.degree * float(self.differences[peer].mean())
+
+    def claim(self, peer: int, gain: float) -> Claim:
+        """The bet on one peer, for the predictive stop; certifying it gains ``gain * E Y``."""
+        y = self.sign * self.differences[peer]
+        return Claim(y, self.wealth.stakes[:, peer], self.needed, gain, self.shift)
+
+
+@dataclass(frozen=True)
+class BettingSelector(Selector):
+    """Options and steps of a rule that bets."""
+
+    citation: ClassVar[str] = "This project (beyond the SAGE paper)."
+    evidence: ClassVar[str] = "answers to anchor inputs"
+    test: ClassVar[str]  # what the trace calls the claim
+
+    delta: float = option(0.1, "failure probability of one client-round decision")
+    probe_cost: float = option(2e-3, "lambda: price of one anchor-peer evaluation in risk units")
+    looks: Literal["fine", "stages"] = option("fine", "look every `step` anchors, or at 16, 32, 64, 128 only")
+    first: int = option(8, "the first look")
+    step: int = option(4, "anchors between fine looks")
+    largest: int = option(128, "the most anchors ever asked")
+    stop: Literal["predictive", "voi", "none"] = option("predictive", "when to give up: rule B | rule B0 | never")
+    loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
+    kind: ProbeKind = option("labels", "what peers answer: labels | latents | probs")
+    loss: Loss = option("error", "how answers are scored: error (0-1) | ce (clipped, scaled to [0, M])")
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.delta) and 0 < self.delta < 1):
+            raise ValueError(f"delta must be a number strictly between 0 and 1, got {self.delta!r}")
+        if not (is_number(self.probe_cost) and self.probe_cost >= 0):
+            raise ValueError(f"probe_cost (lambda) must be a finite number and not negative, got {self.probe_cost!r}")
+        if not (is_number(self.loss_bound) and self.loss_bound > 0):
+            raise ValueError(f"loss_bound M must be a positive, finite number, got {self.loss_bound!r}")
+        counts = (self.first, self.step, self.largest)
+        if not (all(isinstance(n, int) and n >= 1 for n in counts) and self.first <= self.largest):
+            raise ValueError(
+                f"first <= largest and step must be whole numbers >= 1, got {self.first}, {self.largest}, {self.step}"
+            )
+        one_of("looks", self.looks, ("fine", "stages"))
+        object.__setattr__(self, "stop", str(self.stop).lower())  # the command line reads the word none as None
+        one_of("stop", self.stop, ("predictive", "voi", "none"))
+        one_of("kind", self.kind, ("labels", "latents", "probs"))
+        one_of("loss", self.loss, ("error", "ce"))
+        if self.kind == "labels" and self.loss == "ce":
+            raise ValueError('a top-1 label has no cross-entropy: use kind="latents" or kind="probs" with loss="ce"')
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Look, settle, weigh, look again."""
+        if (exchange := self.unprobed(hood, state, rng)) is not None:
+            return exchange
+        seen = self.begun(len(hood.peers))
+        trace: list[Stage] = []
+        schedule = self.schedule(hood)
+        for i, look in enumerate(schedule):
+            yield from self.gather(hood, seen, look, rng)
+            ahead = schedule[i + 1 :]
+            fired = self.fired(seen, ahead, rng)
+            trace.append(self.stage(seen, ahead, fired))
+            if fired != "continue":
+                return self.concluded(hood, seen, fired, trace, state, rng)
+        raise AssertionError("the last look always ends the decision")
+
+    # What a rule says ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def begun(self, degree: int) -> Evidence:
+        """No evidence yet: what is bet on."""
+
+    @abstractmethod
+    def settled(self, seen: Evidence) -> bool:
+        """Whether the claims proven so far end the decision."""
+
+    @abstractmethod
+    def candidate(self, seen: Evidence, rng: Draws) -> Claim:
+        """The claim that the predictive stop asks about."""
+
+    @abstractmethod
+    def concluded(
+        self, hood: Hood, seen: Evidence, fired: str, trace: Sequence[Stage], state: State, rng: Draws
+    ) -> Exchange:
+        """The exchange a finished decision ends with."""
+
+    # Steps --------------------------------------------------------------------------------------------------------
+
+    def schedule(self, hood: Hood) -> list[int]:
+        """Where to look; fine looks end at the pool's end even if the last block is partial."""
+        if self.looks == "stages":
+            return hood.stages([m for m in STAGES if m <= self.largest])
+        last = min(hood.anchors, self.largest)
+        return [*range(self.first, last, self.step), last] if last >= self.first else []
+
+    def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
+        """Cases in which there is nothing to ask: nobody, a single neighbour, too few anchors."""
+        if not hood.peers:
+            return Exchange.none()
+        if len(hood.peers) == 1:
+            return Exchange.gossip(hood.peers[0], Reason.ONLY)
+        if not self.schedule(hood):
+            return Exchange.gossip(rng.gossip(hood), Reason.NO_ANCHORS)
+        return None
+
+    def gather(self, hood: Hood, seen: Evidence, upto: int, rng: Draws) -> Generator[Probe, Array, None]:
+        """Buy the anchors up to the next look and bet on them."""
+        losses = yield Probe(hood.peers, seen.anchors, upto, self.kind, self.loss)
+        seen.take(losses / self.loss_bound)
+
+    def price(self, seen: Evidence) -> float:
+        """Price of one more anchor."""
+        return self.probe_cost * self.asked_per_anchor(seen) / self.loss_bound
+
+    def asked_per_anchor(self, seen: Evidence) -> int:
+        """Evaluations that one more anchor takes."""
+        return seen.degree
+
+    def fired(self, seen: Evidence, ahead: Sequence[int], rng: Draws) -> str:
+        """Which test ends the look; `ahead` are the looks that are left."""
+        if self.settled(seen):
+            return "certified"
+        if not ahead:
+            return "exhausted"
+        return "continue" if self.pays(seen, ahead, rng) else "cost"
+
+    def pays(self, seen: Evidence, ahead: Sequence[int], rng: Draws) -> bool:
+        """Whether more evidence may be worth its price (rules B0 and B)."""
+        if self.stop == "voi":
+            # No rule can gain more than the best peer that it may still take has on a random draw.
+            open_to_us = seen.differences if seen.leader is None else seen.differences[[seen.leader]]
+            return not worth_stopping(open_to_us, seen.degree, self.delta, self.price(seen) * (ahead[0] - seen.anchors))
+        if self.stop == "predictive":
+            claim = self.candidate(seen, rng)
+            return more_evidence_pays(claim, self.price(seen), future_looks(ahead), rng("predict"))
+        return True
+
+    def stage(self, seen: Evidence, ahead: Sequence[int], fired: str) -> Stage:
+        """One line of the trace: wealth against its threshold; after screening the advantage is the leader's."""
+        risks = seen.sums / seen.asked
+        advantage = risks.mean() - risks.min() if seen.leader is None else seen.advantage(seen.leader)
+        price = self.loss_bound * self.price(seen)
+        return Stage(
+            anchors=seen.anchors,
+            fired=fired,
+            test=self.test,
+            risks=tuple((self.loss_bound * risks).tolist()),
+            advantage=self.loss_bound * float(advantage),
+            next_cost=price * (ahead[0] - seen.anchors) if ahead else None,
+            wealth=tuple(seen.wealth.highest.tolist()),
+            threshold=seen.needed,
+        )

@@ -1,0 +1,74 @@
+"""OCD-FL's rule: a node pushes its model to the neighbours that gain enough from it for the energy it costs.
+
+The sender decides, from one scalar per neighbour: its loss. With delta = loss_j - loss_i the gain of neighbour j is
+1 - exp(-2 delta) where delta > 0 and nothing otherwise; j is served where gain / energy exceeds the threshold theta.
+The rule alone; the paper and our deviations are in `sagefl.methods.ocd_fl`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from .outcome import Exchange, Reason, Stage, State
+from .requests import ME, Array, Read
+from .selector import Deciding, Draws, Hood, Selector, option
+from .staged import one_of
+
+__all__ = ["OcdFLRule", "gain"]
+
+TYPICAL = 0.5214  # mean distance of two points of the unit square: a link of this length costs 1
+NEAREST = 0.05  # closer nodes cost as much as nodes at this distance
+
+
+def gain(losses: Array, own: float) -> Array:
+    """What each neighbour gains from a model of loss `own`: in [0, 1), 0 for those who do better already."""
+    return np.asarray(-np.expm1(-2.0 * np.maximum(losses - own, 0.0)))
+
+
+@dataclass(frozen=True)
+class OcdFLRule(Selector):
+    """Opportunistic, sender-side push by gain per energy."""
+
+    summary: ClassVar[str] = "push one's model to neighbours whose gain per energy exceeds a threshold"
+
+    theta: float = option(0.1, "push to neighbours with gain / energy above this")
+    energy: Literal["unit", "distance"] = option("unit", "cost of a link: 1 | grows with the distance of two nodes")
+    exponent: float = option(2.0, "path-loss exponent (energy = distance)")
+
+    def __post_init__(self) -> None:
+        one_of("energy", self.energy, ("unit", "distance"))
+        if not self.theta >= 0:
+            raise ValueError(f"theta must not be negative, got {self.theta}")
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Compare losses, price the links, push where it pays."""
+        state = self._placed(state, rng)
+        if not hood.peers:
+            return Exchange.none(state=state)
+        losses = yield Read((*hood.peers, ME), "loss")
+        energies = np.ones(len(hood.peers))
+        if self.energy == "distance":
+            x = yield Read(hood.peers, "x")
+            y = yield Read(hood.peers, "y")
+            energies = self._energies(np.ravel(x) - state["x"], np.ravel(y) - state["y"], hood)
+        worth = gain(np.ravel(losses[:-1]), float(losses[-1])) / energies
+        served = tuple(p for p, w in zip(hood.peers, worth, strict=True) if w > self.theta)
+        look = Stage(0, "committed", scores=tuple(map(float, worth)))
+        return Exchange.push(served, Reason.COMMITTED if served else Reason.NONE, (look,), state)
+
+    def _placed(self, state: State, rng: Draws) -> Any:
+        """A node's place in the unit square, drawn once and published; nothing to keep where links cost the same."""
+        if self.energy == "unit" or "x" in state:
+            return state or None
+        x, y = rng("position").random(2)
+        return {"x": float(x), "y": float(y)}
+
+    def _energies(self, dx: Array, dy: Array, hood: Hood) -> Array:
+        """Energy by distance, 1 for a link of typical length; in round 0 nobody has published a place yet."""
+        if hood.round == 0:
+            return np.ones(len(hood.peers))
+        distance = np.maximum(np.hypot(dx, dy), NEAREST)
+        return np.asarray((distance / TYPICAL) ** self.exponent)

@@ -1,0 +1,29 @@
+"""k uniformly drawn neighbours, averaged: what methods choose whose idea is in the exchange, not in the choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .outcome import Exchange, Reason, State
+from .ranking import sample, whole
+from .selector import Deciding, Draws, Hood, Selector, option
+
+__all__ = ["UniformNeighboursRule"]
+
+
+@dataclass(frozen=True)
+class UniformNeighboursRule(Selector):
+    """Draw k neighbours without replacement, every round anew."""
+
+    summary: ClassVar[str] = "k uniformly drawn neighbours, no evidence"
+
+    k: int = option(2, "neighbours drawn each round")
+
+    def __post_init__(self) -> None:
+        whole("k", self.k)
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Draw k."""
+        yield from ()
+        return Exchange.merge(sample(hood.peers, self.k, rng), Reason.UNIFORM, selected=False)
