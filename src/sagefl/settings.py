@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["nested", "parse_options", "parse_value"]
+__all__ = ["nested", "parse_options", "parse_value", "split_list"]
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -28,6 +28,18 @@ def parse_value(text: str) -> Any:
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
 
 
+def split_list(text: str) -> list[str]:
+    """``"a,b:schedule=(16,32)"`` at its commas, those inside brackets left alone."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part.strip() for part in parts if part.strip()]
+
+
 def nested(options: dict[str, Any]) -> dict[str, Any]:
     """``{"training.max_batches": 8}`` as ``{"training": {"max_batches": 8}}``."""
     result: dict[str, Any] = {}
@@ -36,5 +48,7 @@ def nested(options: dict[str, Any]) -> dict[str, Any]:
         inner = result
         for section in sections:
             inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{section!r} is given a value and, by {path!r}, also sections: drop one of them")
         inner[name] = value
     return result

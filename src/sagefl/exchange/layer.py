@@ -14,7 +14,15 @@ from ..selection import Outcome
 from .accounting import Sizes, Traffic, account
 from .mixing import Mix, resolve
 
-__all__ = ["ExchangeLayer", "Tasks"]
+__all__ = ["Bench", "ExchangeLayer", "Tasks"]
+
+
+class Bench(Protocol):
+    """What a step on rows is handed: a workbench, as far as the exchange knows it."""
+
+    population: Any
+    layout: Any
+    seed: int
 
 
 class Tasks(Protocol):
@@ -54,7 +62,7 @@ class ExchangeLayer:
         """Carry the mixing out."""
         tasks.map("mix", [(client, round, mix.own, mix.pulls) for client, mix in mixes.items()])
 
-    def traffic(self, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
         """What one client's decision and exchange cost."""
         return account(outcome, asked, sizes)
 

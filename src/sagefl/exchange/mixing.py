@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..selection import Outcome
 
-__all__ = ["Mix", "resolve"]
+__all__ = ["Mix", "client_of", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int]
     for client, outcome in outcomes.items():
         if outcome.direction == "push":
             for receiver in outcome.peers:
-                pushed.setdefault(_client(receiver), []).append(client)
+                pushed.setdefault(client_of(receiver), []).append(client)
             continue
         for peer in outcome.peers:
             weight = mixing if outcome.weights is None else outcome.weights[peer]
-            sender = _client(peer)
+            sender = client_of(peer)
             terms.setdefault(client, []).append((sender, ages.get((client, sender), 0), weight))
     for receiver, senders in pushed.items():
         weight = 1.0 / (len(senders) + 1)
@@ -50,7 +50,8 @@ def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int]
     return {client: Mix(1.0 - sum(w for _, _, w in pulls), tuple(pulls)) for client, pulls in sorted(terms.items())}
 
 
-def _client(peer: object) -> int:
+def client_of(peer: object) -> int:
+    """The client a peer of the simulation is."""
     if not isinstance(peer, int):
         raise TypeError(f"simulated peers are client numbers, got {peer!r}")
     return peer

@@ -48,15 +48,19 @@ class Layout:
     @classmethod
     def of(cls, model: nn.Module, shared: Sequence[str] | None = None) -> Layout:
         """The layout of `model`; `shared` are name prefixes and default to ``model.shared``."""
-        prefixes = tuple(shared) if shared is not None else tuple(getattr(model, "shared", ()))
+        declared = getattr(model, "shared", ()) if shared is None else shared
+        prefixes = (declared,) if isinstance(declared, str) else tuple(declared)
         names = [name for name, _ in model.named_parameters()]
         if not names:
             raise ModelError("the model has no parameters")
-        ours = [n for n in names if any(n == p or n.startswith(p + ".") for p in prefixes)]
-        if not ours:
+        if not prefixes:
             raise ModelError(
                 f"no parameter is shared: declare the shared part, e.g. shared = ('encoder',); parameters: {names}"
             )
+        for prefix in prefixes:
+            if not any(_under(name, prefix) for name in names):
+                raise ModelError(f"the shared part {prefix!r} names no parameter; parameters: {names}")
+        ours = [name for name in names if any(_under(name, prefix) for prefix in prefixes)]
         shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
         slots, end = _place(ours, shapes, 0)
         rest, width = _place([n for n in names if n not in set(ours)], shapes, end)
@@ -102,6 +106,10 @@ class Layout:
         for name, view in self.views(row).items():
             view.copy_(model.get_parameter(name).detach())
         return row
+
+
+def _under(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
 
 
 def _place(names: Sequence[str], shapes: dict[str, tuple[int, ...]], start: int) -> tuple[list[Slot], int]:

@@ -142,8 +142,8 @@ def _import(name: str) -> Callable[..., nn.Module]:
         sys.path.insert(0, here)
     try:
         return cast("Callable[..., nn.Module]", getattr(importlib.import_module(module), attribute))
-    except (ImportError, AttributeError) as error:
-        raise ModelError(f"cannot load model {name!r}: {error}") from None
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise ModelError(f"cannot load model {name!r}: {type(error).__name__}: {error}") from error
 
 
 def check_model(model: nn.Module) -> None:
@@ -157,6 +157,8 @@ def check_model(model: nn.Module) -> None:
                 "per client: use GroupNorm or LayerNorm, or track_running_stats=False"
             )
     for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ModelError(f"parameter {name!r} has no shape yet: lazy modules cannot be laid out in a matrix")
         if parameter.dtype != torch.float32:
             raise ModelError(f"parameter {name!r} is {parameter.dtype}: the population matrix is float32")
 

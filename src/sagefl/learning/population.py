@@ -1,8 +1,9 @@
 """All clients as one matrix: a row per client, parameters and Adam's moments alike.
 
 Modules train through views of their row, mixing is arithmetic on rows, a checkpoint is a few tensors. `snapshots`
-holds the rows as published to neighbours after local training; older slots serve links with delay. A method's own
-per-client arrays (masks, replicas ...) live in `extras`.
+holds the rows as published to neighbours after local training; older slots serve links with delay. Probes are
+answered from `voices`, which are the snapshots themselves unless somebody hands over another model than the one it
+speaks with. A method's own per-client arrays (masks, replicas ...) live in `extras`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Population:
     second: Tensor
     steps: Tensor
     snapshots: Tensor
+    voices: Tensor
     extras: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -36,10 +38,14 @@ class Population:
         clients: int,
         *,
         ages: int = 1,
+        two_faced: bool = False,
         extras: Mapping[str, int] | None = None,
         shared_memory: bool = False,
     ) -> Population:
-        """Zeroed storage for `clients` rows and `ages` published snapshots; extras are (name -> columns)."""
+        """Zeroed storage for `clients` rows and `ages` snapshots; `two_faced` keeps voices apart from snapshots.
+
+        Extras are (name -> columns).
+        """
 
         def zeros(*shape: int) -> Tensor:
             tensor = torch.zeros(shape)
@@ -47,12 +53,14 @@ class Population:
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
             return tensor
 
+        snapshots = zeros(ages, clients, layout.width)
         return cls(
             params=zeros(clients, layout.width),
             first=zeros(clients, layout.width),
             second=zeros(clients, layout.width),
             steps=zeros(clients),
-            snapshots=zeros(ages, clients, layout.width),
+            snapshots=snapshots,
+            voices=zeros(ages, clients, layout.width) if two_faced else snapshots,
             extras={name: zeros(clients, -(-n // ALIGN) * ALIGN) for name, n in (extras or {}).items()},
         )
 
@@ -64,7 +72,7 @@ class Population:
     def reset(self, row: Tensor) -> None:
         """Everybody starts from the same weights, head included, with a fresh optimiser."""
         self.params.copy_(row.expand_as(self.params))
-        for tensor in (self.first, self.second, self.steps, self.snapshots, *self.extras.values()):
+        for tensor in (self.first, self.second, self.steps, self.snapshots, self.voices, *self.extras.values()):
             tensor.zero_()
 
     def slot(self, round: int, age: int = 0) -> int:
@@ -72,12 +80,14 @@ class Population:
         return (round - age) % len(self.snapshots)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Everything a checkpoint must hold, by name. The snapshots count only where delays read old ones."""
+        """Everything a checkpoint must hold, by name. Snapshots count only where delays read old ones."""
         yield "params", self.params
         yield "first", self.first
         yield "second", self.second
         yield "steps", self.steps
         if len(self.snapshots) > 1:
             yield "snapshots", self.snapshots
+            if self.voices is not self.snapshots:
+                yield "voices", self.voices
         for name, tensor in self.extras.items():
             yield f"extras.{name}", tensor

@@ -25,9 +25,10 @@ class TrainingOptions:
     learning_rate: float = 1e-3
     batch_size: int = 64
     epochs: int = 1
-    max_batches: int | None = None  # cap per round; None: the whole epoch
+    max_batches: int | None = None  # cap per epoch; None: the whole epoch
     reset_optimizer: bool = False  # forget Adam's moments each round
-    mixing: float = 0.5  # weight of a single pulled peer
+    mixing: float = 0.5  # weight of a single pulled peer, for methods that mix in a way of their own
+    rounds: int = 1  # of the whole run, for what is annealed over it
 
 
 @dataclass
@@ -40,15 +41,22 @@ class Local:
     row: Tensor
     gradient: Tensor
     extras: dict[str, Tensor]  # this client's rows of the method's own arrays
-    batches: int = 0  # how many this round has
+    rounds: int = 1  # of the whole run
+    epochs: int = 1  # of this round
+    epoch: int = 0  # the one under way
+    batches: int = 0  # how many this epoch has
     batch: int = 0  # the one under way
 
 
 class LocalTraining:
-    """How a client trains. The default is plain training; methods override single steps."""
+    """How a client trains. The default is plain training; methods override single steps.
+
+    Every worker has its own copy of this object, so it must remember nothing: memory goes to ``local.extras``. Draws
+    from torch's generator are keyed by (seed, round, client), so they are the same whoever does the work.
+    """
 
     def begin(self, local: Local, model: nn.Module) -> None:
-        """Before the first batch."""
+        """Before the first batch of an epoch."""
 
     def loss(self, local: Local, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The loss of one batch."""
@@ -65,7 +73,7 @@ class LocalTraining:
         """After the optimiser's step: edit ``local.row`` in place."""
 
     def end(self, local: Local, model: nn.Module) -> None:
-        """After the last batch."""
+        """After the last batch of an epoch."""
 
 
 def adam_step(row: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: Tensor, rate: float) -> None:
@@ -86,7 +94,7 @@ def run_epoch(
     options: TrainingOptions,
     hooks: LocalTraining,
 ) -> float:
-    """Train on (x, y) in the given order; returns the mean loss over samples. `moments`: first, second, step."""
+    """Train on (x, y) in the given order; returns the loss summed over samples. `moments`: first, second, step."""
     size = options.batch_size
     local.batches = -(-len(x) // size)
     total = 0.0
@@ -105,4 +113,4 @@ def run_epoch(
             hooks.stepped(local)
         total += float(loss.detach()) * len(xb)
     hooks.end(local, model)
-    return total / max(len(x), 1)
+    return total

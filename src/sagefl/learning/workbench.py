@@ -7,7 +7,8 @@ the tasks a client runs for itself read labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -45,9 +46,9 @@ class Corpus:
 
 
 def clipped_ce(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy clipped at 2 log(classes) and scaled to [0, 1]: a uniform guess scores one half."""
+    """Cross-entropy clipped at 2 log(classes) and scaled to [0, 1]: a uniform guess scores one half, NaN scores 1."""
     ceiling = 2 * log(logits.shape[-1])
-    return F.cross_entropy(logits, y, reduction="none").clamp(max=ceiling) / ceiling
+    return F.cross_entropy(logits, y, reduction="none").nan_to_num(nan=ceiling).clamp(max=ceiling) / ceiling
 
 
 class Workbench:
@@ -73,23 +74,24 @@ class Workbench:
     def train(self, client: int, round: int) -> tuple[float, int]:
         """One round of local training in place; publishes the row. Returns (mean loss, samples seen)."""
         p, o = self.population, self.options
+        moments = (p.first[client], p.second[client], p.steps[client])
         if o.reset_optimizer:
-            for tensor in (p.first, p.second, p.steps):
-                tensor[client].zero_()
+            for moment in moments:
+                moment.zero_()
         row = p.params[client]
         self.layout.bind(self.model, row, self._gradient)
         extras = {name: tensor[client] for name, tensor in p.extras.items()}
-        local = Local(client, round, self.layout, row, self._gradient, extras)
-        moments = (p.first[client], p.second[client], p.steps[client])
+        local = Local(client, round, self.layout, row, self._gradient, extras, rounds=o.rounds, epochs=o.epochs)
         self.model.train()
-        loss, seen = 0.0, 0
-        for epoch in range(o.epochs):
-            order = self._batches(client, round, epoch)
-            loss = run_epoch(self.model, local, moments, *self._samples(order), o, self.hooks)
-            seen += len(order)
+        total, seen = 0.0, 0
+        with self._own_draws(round, client):
+            for epoch in range(o.epochs):
+                local.epoch, order = epoch, self._batches(client, round, epoch)
+                total += run_epoch(self.model, local, moments, *self._samples(order), o, self.hooks)
+                seen += len(order)
         self._refuse_changed_buffers()
         p.snapshots[p.slot(round), client].copy_(row)
-        return loss, seen
+        return total / seen, seen
 
     def mix(self, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
         """omega <- own * omega + sum of weight * published omega (eq:mix); pulls are (client, age, weight)."""
@@ -101,10 +103,9 @@ class Workbench:
 
     def score(self, client: int, round: int, latents: Floats, indices: Indices, loss: str) -> Floats:
         """Losses of peers' latents (peers, n, ...) through this client's own head."""
-        self._bind(client, self.population.slot(round))
-        head = getattr(self.model, "head", None)
-        if head is None:
-            raise ModelError("representation probes need a model with latent(x) and head(z)")
+        self._bind(client, round)
+        head = self._part("head")
+        self.model.eval()
         y = self.corpus.train_y[torch.from_numpy(indices)]
         with torch.inference_mode():
             rows = [self._loss(head(torch.from_numpy(z)), y, loss) for z in latents]
@@ -124,28 +125,13 @@ class Workbench:
         A group is evaluated as the average of its members' shared blocks under this client's own head.
         """
         p, shared = self.population, self.layout.shared
-        mine = p.snapshots[p.slot(round), client]
+        mine = p.voices[p.slot(round), client]
         rows = [mine if m is None else p.snapshots[p.slot(round, m[1]), m[0]] for m in models]
         if metric == "distance":
-            return np.array([float((row[shared] - mine[shared]).norm()) for row in rows])
+            return _finite([float((row[shared] - mine[shared]).norm()) for row in rows])
         if groups is not None:
-            averages = []
-            for group in groups:
-                average = mine.clone()
-                average[shared] = torch.stack([rows[i][shared] for i in group]).mean(0)
-                averages.append(average)
-            rows = averages
-        y = self.corpus.train_y[torch.from_numpy(indices)]
-        out: list[Any] = []
-        for row in rows:
-            self.layout.bind(self.model, row)
-            logits = self._infer(self.corpus.train_x, indices)
-            if metric == "error":
-                out.append(np.float64((logits.argmax(1) != y).double().mean()))
-            else:
-                losses = F.cross_entropy(logits, y, reduction="none").double().numpy()
-                out.append(losses if metric == "losses" else np.float64(losses.mean()))
-        return np.stack(out)
+            rows = [self._average(mine, [rows[i] for i in group]) for group in groups]
+        return _finite([self._judge(row, indices, metric) for row in rows])
 
     def evaluate(self, client: int, indices: Indices) -> tuple[int, float]:
         """(number right, mean clipped cross-entropy) of the present row on own samples."""
@@ -169,15 +155,15 @@ class Workbench:
         indices = np.arange(min(PULSE, len(self.corpus.test_x)))
         z = self._infer(self.corpus.test_x, indices, "latents").flatten(1)
         z = z - z.mean(0)
-        gram = z @ z.T
-        normal: Floats = (gram / gram.norm().clamp(min=1e-12)).flatten().numpy()
+        gram = (z @ z.T).double()  # a norm of 65,000 numbers summed in float32 would be off by 1e-4
+        normal: Floats = (gram / gram.norm().clamp(min=1e-12)).float().flatten().numpy()
         return normal
 
     # What a client does for others --------------------------------------------------------------------------------
 
     def answer(self, client: int, round: int, age: int, indices: Indices, kind: str) -> npt.NDArray[np.generic]:
         """A peer's answers to anchor inputs from its published row: top-1 labels, latents or log-probabilities."""
-        self._bind(client, self.population.slot(round, age))
+        self._bind(client, round, age)
         out = self._infer(self.corpus.train_x, indices, kind)
         return out.argmax(1).numpy() if kind == "labels" else out.numpy()
 
@@ -185,20 +171,34 @@ class Workbench:
         """``function(workbench, client, *args)``: a step that a method or a setting brings along."""
         return function(self, client, *args)
 
-    def read(self, client: int, round: int, what: str) -> Floats:
+    def read(self, client: int, round: int, what: str, age: int = 0) -> Floats:
         """Something small a client publishes about its model: its head, or the head's last layer."""
-        views = self.layout.views(self.population.snapshots[self.population.slot(round), client])
+        views = self.layout.views(self.population.voices[self.population.slot(round, age), client])
         local = [views[slot.name] for slot in self.layout.slots if slot.start >= self.layout.shared_stop]
+        if not local:
+            raise ModelError(f"this model has no {what} to publish: all of its parameters are shared; declare fewer")
         if what == "head":
-            return torch.cat([v.flatten() for v in local]).numpy()
+            return torch.cat([v.flatten() for v in local]).nan_to_num().numpy()
         if what == "last-layer":
-            return next(v for v in reversed(local) if v.dim() > 1).flatten().numpy()
+            return next((v for v in reversed(local) if v.dim() > 1), local[-1]).flatten().nan_to_num().numpy()
         raise ValueError(f"a client publishes no {what!r} of its model; it does: head, last-layer")
 
     # Tools --------------------------------------------------------------------------------------------------------
 
-    def _bind(self, client: int, slot: int) -> None:
-        self.layout.bind(self.model, self.population.snapshots[slot, client])
+    def _bind(self, client: int, round: int, age: int = 0) -> None:
+        """Let the model speak as `client` did when it last published (`age` rounds ago)."""
+        self.layout.bind(self.model, self.population.voices[self.population.slot(round, age), client])
+
+    @contextmanager
+    def _own_draws(self, round: int, client: int) -> Iterator[None]:
+        """Dropout and the like draw from torch's generator: give every client-round its own, and put it back."""
+        generator = torch.default_generator  # torch.manual_seed would also note a traceback for CUDA, every time
+        before = generator.get_state()
+        generator.manual_seed(int(stream(self.seed, "torch", round, client).integers(2**63)))
+        try:
+            yield
+        finally:
+            generator.set_state(before)
 
     def _batches(self, client: int, round: int, epoch: int) -> Indices:
         shard = self.corpus.shards[client]
@@ -218,15 +218,34 @@ class Workbench:
             outs = []
             for start in range(0, len(indices), CHUNK):
                 x = as_input(images[torch.from_numpy(indices[start : start + CHUNK])])
-                outs.append(self._latent(x) if kind == "latents" else self.model(x))
+                outs.append(self._part("latent")(x) if kind == "latents" else self.model(x))
             out = torch.cat(outs)
             return out.log_softmax(1) if kind == "probs" else out
 
-    def _latent(self, x: Tensor) -> Tensor:
-        latent = getattr(self.model, "latent", None)
-        if latent is None:
-            raise ModelError("representation probes need a model with latent(x) and head(z)")
-        return latent(x)  # type: ignore[no-any-return]
+    def _part(self, name: str) -> Callable[[Tensor], Tensor]:
+        part: Callable[[Tensor], Tensor] | None = getattr(self.model, name, None)
+        if part is None:
+            raise ModelError(
+                f"representation probes need a model with latent(x) and head(z); {type(self.model).__name__} has no "
+                f"{name}: add it, or ask for labels (kind = labels)"
+            )
+        return part
+
+    def _average(self, mine: Tensor, rows: Sequence[Tensor]) -> Tensor:
+        """The mean of some shared blocks under one's own head."""
+        average, shared = mine.clone(), self.layout.shared
+        average[shared] = torch.stack([row[shared] for row in rows]).mean(0)
+        return average
+
+    def _judge(self, row: Tensor, indices: Indices, metric: str) -> Any:
+        """One full model on own samples: its 0-1 risk, its mean cross-entropy, or all its losses."""
+        self.layout.bind(self.model, row)
+        logits = self._infer(self.corpus.train_x, indices)
+        y = self.corpus.train_y[torch.from_numpy(indices)]
+        if metric == "error":
+            return float((logits.argmax(1) != y).double().mean())
+        losses = F.cross_entropy(logits, y, reduction="none").double()
+        return losses.numpy() if metric == "losses" else float(losses.mean())
 
     def _loss(self, logits: Tensor, y: Tensor, loss: str) -> Floats:
         values = clipped_ce(logits, y) if loss == "ce" else (logits.argmax(1) != y).float()
@@ -239,6 +258,12 @@ class Workbench:
                     f"buffer {name!r} changed during training: buffers are constants shared by all clients; "
                     "make it a parameter, or use a layer without running state"
                 )
+
+
+def _finite(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """A model that has diverged measures badly, not NaN: rules must be able to compare it."""
+    worst = float(np.finfo(np.float32).max)
+    return np.nan_to_num(np.array(values, dtype=np.float64), nan=worst, posinf=worst)
 
 
 def as_input(images: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """Checkpoints: a few tensors and a manifest, whole or not there.
 
 A checkpoint of round t is a folder ``checkpoint/round-t`` with the population in chunks (safetensors, so that a large
-population never stands twice in memory) and ``manifest.json``, written last, with a digest of every chunk. The two
-newest are kept; a torn or foreign one is refused and the one before it used.
+population never stands twice in memory) and ``manifest.json``, written last, with a digest of every chunk and of
+itself. It is filled under another name and then renamed. The two newest are kept; a torn or foreign one is refused and
+the one before it used.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..learning.population import Population
-from .files import RunError, explained, write_text
+from .files import PARTIAL, RunError, explained
 
 __all__ = ["Checkpoint", "CheckpointError", "latest", "restore", "save"]
 
-VERSION = 1
+VERSION = 2
 CHUNK_BYTES = 256 * 2**20
 KEEP = 2
 
@@ -44,30 +45,31 @@ class Checkpoint:
 def save(directory: Path, round: int, population: Population, identity: str, states: dict[str, Any]) -> None:
     """Write the checkpoint from which `round` is the next round to run."""
     root = directory / "checkpoint"
-    target, partial = root / f"round-{round:05d}", root / f".round-{round:05d}.partial"
+    target, partial = root / f"round-{round:05d}", root / f".round-{round:05d}{PARTIAL}"
     with explained(f"checkpoint {target}"):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             digests = {}
-            for name, tensor in _chunks(population):
-                save_file({"rows": tensor.contiguous()}, partial / name)
+            for name, rows in _chunks(population):
+                save_file({"rows": rows}, partial / name)
                 digests[name] = _digest(partial / name)
-            manifest = {"version": VERSION, "round": round, "identity": identity, "chunks": digests, "states": states}
-            write_text(partial / "manifest.json", json.dumps(manifest))
-            shutil.rmtree(target, ignore_errors=True)
+            content = {"version": VERSION, "round": round, "identity": identity, "chunks": digests, "states": states}
+            sealed = {"content": content, "digest": _seal(content)}
+            (partial / "manifest.json").write_text(json.dumps(sealed), encoding="utf-8")
+            shutil.rmtree(target, ignore_errors=True)  # there is one only if it was refused
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    for old in sorted(root.glob("round-*"))[:-KEEP]:
+    for old in [path for number, path in _stored(root) if number <= round][KEEP:]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def latest(directory: Path, identity: str) -> tuple[Checkpoint | None, list[str]]:
     """The newest good checkpoint, and why newer ones were passed over."""
     refused: list[str] = []
-    for path in sorted((directory / "checkpoint").glob("round-*"), reverse=True):
+    for _, path in _stored(directory / "checkpoint"):
         try:
             return _verified(path, identity), refused
         except CheckpointError as error:
@@ -86,6 +88,12 @@ def restore(checkpoint: Checkpoint, population: Population) -> None:
         rows.copy_(stored)
 
 
+def _stored(root: Path) -> list[tuple[int, Path]]:
+    """What looks like a checkpoint, newest first."""
+    named = ((path.name.removeprefix("round-"), path) for path in root.glob("round-*"))
+    return sorted(((int(number), path) for number, path in named if number.isdecimal()), reverse=True)
+
+
 def _chunks(population: Population) -> Iterator[tuple[str, Tensor]]:
     """The population as named slices of bounded size; writing to a slice writes to the population."""
     for name, tensor in population.tensors():
@@ -96,22 +104,32 @@ def _chunks(population: Population) -> Iterator[tuple[str, Tensor]]:
 
 
 def _verified(path: Path, identity: str) -> Checkpoint:
-    try:
-        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        version, owner, chunks = manifest["version"], manifest["identity"], dict(manifest["chunks"])
-        checkpoint = Checkpoint(path, int(manifest["round"]), manifest["states"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {path.name} is torn: its manifest cannot be read ({error})") from None
-    if version != VERSION:
-        raise CheckpointError(f"checkpoint {path.name} has format {version}, this version reads {VERSION}")
-    if owner != identity:
+    content = _manifest(path)
+    if content["version"] != VERSION:
+        raise CheckpointError(f"checkpoint {path.name} has format {content['version']}, this version reads {VERSION}")
+    if content["identity"] != identity:
         raise CheckpointError(
-            f"checkpoint {path.name} belongs to another run (config or data {owner}, here {identity})"
+            f"checkpoint {path.name} belongs to another run (config and world {content['identity']}, here {identity})"
         )
-    for name, digest in chunks.items():
+    for name, digest in content["chunks"].items():
         if not (path / name).is_file() or _digest(path / name) != digest:
             raise CheckpointError(f"checkpoint {path.name} is torn: {name} is not what was written")
-    return checkpoint
+    return Checkpoint(path, content["round"], content["states"])
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        sealed = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        content, digest = dict(sealed["content"]), sealed["digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"checkpoint {path.name} is torn: its manifest cannot be read ({error})") from None
+    if _seal(content) != digest:
+        raise CheckpointError(f"checkpoint {path.name} is torn: its manifest is not what was written")
+    return content
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..selection.registry import nearest
-from .config import Execution, RunConfig
+from ..data import Dataset
+from ..methods import method
+from .config import Execution, RunConfig, method_config, method_label
+from .privacy import make_private
 from .rundir import RunDirectory
 from .simulator import Callback, Simulator
 from .world import World
 
 __all__ = ["compare", "method_config", "method_label"]
-
-
-def method_config(spec: str) -> dict[str, Any]:
-    """``sage-os:probe_cost=0:radius=tight`` as the config section of a method."""
-    from ..settings import parse_options
-
-    id, *options = spec.split(":")
-    return {"id": id.strip(), "options": parse_options(options)}
-
-
-def method_label(section: Mapping[str, Any]) -> str:
-    """The inverse of `method_config`, for tables and directory names."""
-    return ":".join([section["id"], *(f"{k}={v}" for k, v in section["options"].items())])
 
 
 def compare(
@@ -34,17 +24,30 @@ def compare(
     out: Path,
     execution: Execution,
     callbacks: Callable[[str], Sequence[Callback]] = lambda label: (),
+    *,
+    data: Dataset | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Run every method of `specs` on the world of `config`; returns the summaries by label."""
+    """Run every method of `specs` on the world of `config`; returns the summaries by label.
+
+    Finished runs are read, unfinished ones go on. `data` spares loading the data set again.
+    """
     sections = [method_config(spec) for spec in specs]
     labels = [method_label(section) for section in sections]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise ValueError(f"methods named more than once: {', '.join(twice)}{nearest(twice[0], [])}")
+        raise ValueError(f"methods named more than once: {', '.join(twice)}")
     configs = [RunConfig.parse(config.model_dump() | {"method": section}) for section in sections]
-    world = World.build(configs[0])
+    for each in configs:
+        method(each.method.id, **each.method.options)  # a mistake in the last must not wait for the others to train
+    world = World.build(config, data)
+    if world.mechanism is not None:
+        for each in configs:
+            make_private(method(each.method.id, **each.method.options), world.mechanism)
     results = {}
     for label, each in zip(labels, configs, strict=True):
         directory = RunDirectory(out / label.replace(":", "_").replace("/", "_"))
-        own = World(**{**vars(world), "config": each})
-        results[label] = Simulator(each, directory, execution, world=own, callbacks=callbacks(label)).run()
+        directory.prepare(each)
+        if (done := directory.summary) is None:
+            own = replace(world, config=each)
+            done = Simulator(each, directory, execution, world=own, callbacks=callbacks(label)).run()
+        results[label] = done
     return results

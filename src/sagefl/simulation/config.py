@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..errors import SageflError
 from ..selection.registry import nearest
+from ..settings import parse_options
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -29,11 +30,14 @@ __all__ = [
     "MethodConfig",
     "ModelConfig",
     "NetworkConfig",
+    "PrivacyConfig",
     "RunConfig",
     "TopologyConfig",
     "TrainingConfig",
     "checked",
     "merged",
+    "method_config",
+    "method_label",
 ]
 
 
@@ -125,6 +129,12 @@ class MethodConfig(_Section):
     id: str = Field(default="sage-os", description="method id; `sagefl methods` lists them")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the method")
 
+    @field_validator("options")
+    @classmethod
+    def _words(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """TOML knows no null and would lose it: the option value none is a word."""
+        return {name: "none" if value is None else value for name, value in options.items()}
+
 
 class EvaluationConfig(_Section):
     """When and on what accuracy is measured, and what is recorded."""
@@ -141,6 +151,17 @@ class EvaluationConfig(_Section):
     )
 
 
+class PrivacyConfig(_Section):
+    """How peers perturb the labels they answer with; the audit's risks and advantages are then of what was told."""
+
+    epsilon: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="privacy loss of one answer; none: peers answer plainly"
+    )
+    mechanism: Literal["k-rr", "bitwise"] = Field(
+        default="k-rr", description="randomised response over the classes, or on every bit of the one-hot label"
+    )
+
+
 class RunConfig(_Section):
     """One run: a world, a method, a number of rounds."""
 
@@ -154,6 +175,7 @@ class RunConfig(_Section):
     training: TrainingConfig = TrainingConfig()
     method: MethodConfig = MethodConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
 
     @model_validator(mode="after")
     def _fits(self) -> RunConfig:
@@ -184,14 +206,18 @@ class RunConfig(_Section):
     @property
     def digest(self) -> str:
         """The address of this run: a hash of everything that decides its result."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(f"sagefl-run-1 {text}".encode()).hexdigest()[:16]
+        return self._hashed("run", set())
 
     @property
     def world_digest(self) -> str:
         """As `digest`, the method left out: runs with equal worlds can be compared."""
-        document = self.model_dump(mode="json", exclude={"method"})
-        return hashlib.sha256(f"sagefl-world-1 {json.dumps(document, sort_keys=True)}".encode()).hexdigest()[:16]
+        return self._hashed("world", {"method"})
+
+    def _hashed(self, what: str, without: set[str]) -> str:
+        """Sections that came later count where they are used, so that older runs keep their addresses."""
+        later = {"privacy"} if self.privacy.epsilon is None else set()
+        text = json.dumps(self.model_dump(mode="json", exclude=without | later), sort_keys=True)
+        return hashlib.sha256(f"sagefl-{what}-1 {text}".encode()).hexdigest()[:16]
 
 
 class Execution(_Section):
@@ -210,6 +236,17 @@ def checked(cls: type[Section], document: Mapping[str, Any]) -> Section:
         return cls.model_validate(document)
     except ValidationError as error:
         raise ConfigError("\n".join(_mistakes(cls, error))) from None
+
+
+def method_config(spec: str) -> dict[str, Any]:
+    """``sage-os:probe_cost=0:radius=tight`` as the config section of a method."""
+    id, *options = spec.split(":")
+    return {"id": id.strip(), "options": parse_options(options)}
+
+
+def method_label(section: Mapping[str, Any]) -> str:
+    """The inverse of `method_config`, for tables and directory names."""
+    return ":".join([section["id"], *(f"{k}={v}" for k, v in section["options"].items())])
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

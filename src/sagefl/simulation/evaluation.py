@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
 
 from ..selection import Outcome
 from .engine import Engine
+from .rundir import SUMMARY
 from .world import World
 
-__all__ = ["Evaluation", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini", "macro_f1"]
+__all__ = ["Evaluation", "Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini", "macro_f1"]
 
 Floats = npt.NDArray[np.float64]
 DIVERSITY_CLIENTS = 100  # representations compared at most; enough for a mean, flat in K
@@ -30,13 +32,27 @@ class Evaluation:
 
     def summary(self, prefix: str = "") -> dict[str, float]:
         """The paper's four numbers (global accuracy, macro-F1, Client, Weak) and the logged clipped cross-entropy."""
-        return {
-            f"{prefix}accuracy": float(self.accuracy.mean()),
-            f"{prefix}macro_f1": float(self.f1.mean()),
-            f"{prefix}client": float(self.client.mean()),
-            f"{prefix}weak": float(self.client.min()),
-            f"{prefix}client_ce": float(self.ce.mean()),
-        }
+        means = (self.accuracy.mean(), self.f1.mean(), self.client.mean(), self.client.min(), self.ce.mean())
+        return {f"{prefix}{name}": float(value) for name, value in zip(SUMMARY, means, strict=True)}
+
+
+@dataclass(frozen=True)
+class ProxyCheck:
+    """One decision seen on the receiver's evaluation data: 0-1 risk of what was pulled, and of gossip."""
+
+    pulled: float
+    gossip: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one evaluation round found: before and after mixing, and the mechanisms where they are asked for."""
+
+    test_images: int
+    before: Evaluation
+    proxies: Mapping[int, ProxyCheck]
+    after: Evaluation
+    diversity: float | None
 
 
 def evaluate(world: World, engine: Engine, subset: npt.NDArray[np.int64]) -> Evaluation:
@@ -60,40 +76,33 @@ def macro_f1(confusion: npt.NDArray[np.int64]) -> float:
     return float(np.mean(np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)))
 
 
-def diversity(world: World, engine: Engine) -> float:
-    """1 - mean pairwise linear CKA of clients' representations of the same images; NaN without latents.
+def diversity(world: World, engine: Engine) -> float | None:
+    """1 - mean pairwise linear CKA of clients' representations of the same images; None where there are no pairs.
 
     With normalised Gram matrices g_k the mean over pairs is (|sum g_k|^2 - K)/(K(K-1)): linear in K.
     """
     count = min(world.clients, DIVERSITY_CLIENTS)
     if count < 2 or not hasattr(world.model, "latent"):
-        return float("nan")
+        return None
     chosen = np.linspace(0, world.clients - 1, count).astype(int)
     total: Floats = np.zeros(1)
     for gram in engine.map("gram", [(int(k),) for k in chosen]):
         total = total + gram
-    return float(1.0 - (np.dot(total, total) - count) / (count * (count - 1)))
+    spread = float(1.0 - (np.dot(total, total) - count) / (count * (count - 1)))
+    return spread if isfinite(spread) else None  # a diverged model has no representation
 
 
-def gini(counts: npt.ArrayLike) -> float:
-    """How unevenly pulls fall on peers: 0 all alike, towards 1 all on one."""
+def gini(counts: npt.ArrayLike) -> float | None:
+    """How unevenly pulls fall on peers: 0 all alike, towards 1 all on one; None without any."""
     ranked = np.sort(np.asarray(counts, dtype=np.float64))
     if ranked.sum() == 0:
-        return float("nan")
+        return None
     n = len(ranked)
     return float((2 * np.arange(1, n + 1) - n - 1) @ ranked / (n * ranked.sum()))
 
 
-@dataclass(frozen=True)
-class ProxyCheck:
-    """One decision seen on the receiver's evaluation data: 0-1 risk of what was pulled, and of gossip."""
-
-    pulled: float
-    gossip: float
-
-
 def check_proxy(
-    world: World, engine: Engine, round: int, outcomes: Mapping[int, Outcome], peers: Mapping[int, Sequence[int]]
+    world: World, engine: Engine, round: int, outcomes: Mapping[int, Outcome], peers: Sequence[Sequence[int]]
 ) -> dict[int, ProxyCheck]:
     """How good the pulled peers are on evaluation data, against the neighbourhood mean (before mixing)."""
     asked: dict[int, list[int]] = defaultdict(list)  # peer -> receivers
@@ -105,12 +114,9 @@ def check_proxy(
     calls = [(p, round, 0, np.concatenate([world.evaluation_sets[k] for k in asked[p]]), "labels") for p in order]
     risks: dict[int, dict[int, float]] = defaultdict(dict)
     for peer, labels in zip(order, engine.map("answer", calls, [float(len(c[3])) for c in calls]), strict=True):
-        at = 0
-        for client in asked[peer]:
-            own = world.evaluation_sets[client]
-            wrong = labels[at : at + len(own)] != world.dataset.train_y[own]
-            risks[client][peer] = float(np.mean(wrong))
-            at += len(own)
+        ends = np.cumsum([len(world.evaluation_sets[k]) for k in asked[peer]])
+        for client, said in zip(asked[peer], np.split(labels, ends[:-1]), strict=True):
+            risks[client][peer] = float(np.mean(said != world.dataset.train_y[world.evaluation_sets[client]]))
     return {
         client: ProxyCheck(
             pulled=float(np.mean([found[p] for p in outcomes[client].peers if isinstance(p, int)])),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from polars.exceptions import PolarsError
+from safetensors import SafetensorError
+
 from ..errors import SageflError
 
-__all__ = ["RunError", "atomic_write", "explained", "write_text"]
+__all__ = ["PARTIAL", "RunError", "atomic_write", "explained", "tidy", "write_text"]
+
+PARTIAL = ".partial"
 
 
 class RunError(SageflError, RuntimeError):
@@ -19,7 +26,7 @@ class RunError(SageflError, RuntimeError):
 
 def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary neighbour, make it durable, then put it in place in one step."""
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}{PARTIAL}")
     try:
         write(partial)
         descriptor = os.open(partial, os.O_RDONLY)
@@ -35,22 +42,42 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Atomically write text."""
-    atomic_write(path, lambda p: _write_text(p, text))
+
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8")
+
+    atomic_write(path, write)
 
 
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def tidy(directory: Path) -> None:
+    """Remove what writes that were killed have left behind."""
+    for left in sorted(directory.rglob(f".*{PARTIAL}")):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn an operating-system error into one that says what was being done and that nothing is lost."""
+    """Turn a failure to write into one that says what was being done and that nothing is lost."""
     try:
         yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    except (OSError, SafetensorError, PolarsError) as error:
+        number = _error_number(error)
+        if number is None:
+            raise
+        full = number in (errno.ENOSPC, errno.EDQUOT)
         advice = "free some space" if full else "check the path and its permissions"
-        reason = "the disk is full" if full else (error.strerror or str(error))
+        reason = "the disk is full" if full else os.strerror(number)
         raise RunError(
             f"cannot write {what}: {reason}. What was written before is intact; {advice}, then `sagefl resume` the run"
         ) from error
+
+
+def _error_number(error: Exception) -> int | None:
+    """The operating system's number; libraries written in Rust only mention it."""
+    if isinstance(error, OSError):
+        return error.errno
+    mentioned = re.search(r"os error (\d+)", str(error))
+    return int(mentioned.group(1)) if mentioned else None

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from ..selection import Outcome, Probe, Selector
+from ..data import load
+from ..selection import Outcome, Probe, Selector, State
+from ..selection.private import RandomisedResponse, priced_for
+from .config import RunConfig
 from .files import RunError
-from .losses import Recorded, read_losses
+from .losses import Recorded, losses_path, read_losses
+from .privacy import mechanism
 from .rundir import RunDirectory
 
 __all__ = ["ReplayResult", "recorded_decisions", "replay_one", "replay_run"]
@@ -39,27 +42,37 @@ class ReplayResult:
 
 
 def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]]:
-    """Every (round, client's recorded losses) of a run."""
-    paths = sorted((directory.path / "losses").glob("round-*.safetensors"))
-    if not paths:
+    """Every client-round with a neighbour, in order; where nothing was asked, with no losses."""
+    audit = directory.table("decisions").select("round", "client", "peers", "pool")
+    if not any((directory.path / "losses").glob("round-*.safetensors")):
         raise RunError(
             f"{directory.path} has no recorded losses: its method asked for none; "
             "run with --set evaluation.losses=full to record them for replay"
         )
-    for path in paths:
-        for record in read_losses(path):
-            yield _round_of(path), record
+    for (round,), rows in audit.group_by("round", maintain_order=True):
+        path = losses_path(directory.path, int(round))
+        asked = {record.client: record for record in read_losses(path)} if path.exists() else {}
+        for _, client, peers, pool in rows.iter_rows():
+            if peers:
+                nothing = Recorded(client, np.array(peers, dtype=np.int32), pool, np.zeros((len(peers), 0)))
+                yield int(round), asked.get(client, nothing)
 
 
-def replay_one(selector: Selector, record: Recorded, seed: tuple[int, ...], round: int) -> Outcome | None:
+def replay_one(
+    selector: Selector,
+    record: Recorded,
+    seed: tuple[int, ...],
+    round: int,
+    rounds: int | None = None,
+    state: State | None = None,
+) -> Outcome | None:
     """The outcome on one recorded decision, or None where it asks for what was not recorded."""
     peers = tuple(int(p) for p in record.peers)
-    decision = selector.begin(peers, record.pool, seed, round=round, me=record.client)
-    row = {p: i for i, p in enumerate(peers)}
+    decision = selector.begin(peers, record.pool, seed, state=state, round=round, rounds=rounds, me=record.client)
     while (probe := decision.request) is not None:
         if not isinstance(probe, Probe) or probe.stop > record.losses.shape[1]:
             return None
-        rows = [row[p] for p in probe.peers]  # type: ignore[index]
+        rows = [decision.ledger.rows[p] for p in probe.peers]
         losses = record.losses[rows, probe.start : probe.stop]
         wanted = losses if probe.mask is None else losses[probe.mask]
         if np.isnan(wanted).any():
@@ -72,19 +85,39 @@ def replay_run(
     directory: RunDirectory, rules: Sequence[tuple[str, Selector]], *, largest_stage: int = 128
 ) -> list[ReplayResult]:
     """Every rule on every recorded decision of a run, with the run's own random draws."""
-    seed = directory.config.seed
+    config = directory.config
     records = list(recorded_decisions(directory))
-    return [_tally(label, selector, records, seed, largest_stage) for label, selector in rules]
+    if config.privacy.epsilon is not None:  # what is recorded is what was told
+        rules = [(label, priced_for(selector, _how_told(config))) for label, selector in rules]
+    return [
+        _tally(label, records, list(_replayed(selector, records, config.seed, config.rounds)), largest_stage)
+        for label, selector in rules
+    ]
+
+
+def _how_told(config: RunConfig) -> RandomisedResponse:
+    how = mechanism(config.privacy, load(config.data.dataset).classes)
+    assert how is not None
+    return how
+
+
+def _replayed(
+    selector: Selector, records: Sequence[tuple[int, Recorded]], seed: int, rounds: int
+) -> Iterator[tuple[int, Outcome]]:
+    """(degree, outcome) of the covered decisions; what a rule remembers of a client goes on to its next round."""
+    states: dict[int, State] = {}
+    for round, record in records:
+        key = (seed, round, record.client)
+        outcome = replay_one(selector, record, key, round, rounds, states.get(record.client))
+        if outcome is not None:
+            yield len(record.peers), outcome
+            if outcome.state is not None:
+                states[record.client] = outcome.state
 
 
 def _tally(
-    label: str, selector: Selector, records: Sequence[tuple[int, Recorded]], seed: int, largest: int
+    label: str, records: Sequence[tuple[int, Recorded]], outcomes: Sequence[tuple[int, Outcome]], largest: int
 ) -> ReplayResult:
-    outcomes: list[tuple[int, Outcome]] = []
-    for round, record in records:
-        outcome = replay_one(selector, record, (seed, round, record.client), round)
-        if outcome is not None:
-            outcomes.append((len(record.peers), outcome))
     n = max(len(outcomes), 1)
     degrees = sum(degree for degree, _ in outcomes)
 
@@ -103,7 +136,3 @@ def _tally(
         evaluations=sum(o.evaluations for _, o in outcomes) / n,
         budget=sum(degree * o.anchors for degree, o in outcomes) / (largest * degrees) if degrees else 0.0,
     )
-
-
-def _round_of(path: Path) -> int:
-    return int(path.stem.split("-")[1])

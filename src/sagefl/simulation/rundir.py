@@ -24,12 +24,49 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.exceptions import PolarsError
 
+from ..selection import Reason
 from .config import RunConfig
-from .files import RunError, atomic_write, explained, write_text
+from .files import PARTIAL, RunError, atomic_write, explained, tidy, write_text
 
-__all__ = ["CLIENTS", "DECISIONS", "RunDirectory", "Table"]
+__all__ = [
+    "CLIENTS",
+    "DECISIONS",
+    "METRICS",
+    "PHASES",
+    "PRIVACY",
+    "SUMMARY",
+    "SUMMED",
+    "TIMINGS",
+    "RunDirectory",
+    "Table",
+]
 
+PHASES = ("train", "decide", "mix", "evaluate", "record", "checkpoint")
+SUMMARY = ("accuracy", "macro_f1", "client", "weak", "client_ce")  # what an evaluation comes down to
+SUMMED = (
+    "evaluations",
+    "merged",
+    "transferred",
+    "probe_input_bytes",
+    "probe_answer_bytes",
+    "model_bytes",
+    "control_bytes",
+)  # columns of the decisions whose sums stand in the metrics
+_ROUND: dict[str, Any] = {
+    "round": pl.Int32,
+    "train_loss": pl.Float64,
+    "samples": pl.Int64,
+    "degree": pl.Int64,
+    "anchor_degree": pl.Int64,
+    **dict.fromkeys(SUMMED, pl.Int64),
+    **{f"reason_{reason}": pl.Int64 for reason in Reason},
+    **dict.fromkeys((*SUMMARY, *(f"before_{name}" for name in SUMMARY)), pl.Float64),
+    "test_images": pl.Int32,
+    "diversity": pl.Float64,
+    "pull_gini": pl.Float64,
+}
 _AUDIT: dict[str, Any] = {
     "round": pl.Int32,
     "client": pl.Int32,
@@ -64,7 +101,13 @@ _AUDIT: dict[str, Any] = {
     "eval_gossip_risk": pl.Float64,
     "eval_gain": pl.Float64,
 }
+METRICS = pl.Schema(_ROUND)
+# With private answers: epsilon of one answer; of the worst-off client in this round and so far, towards all receivers
+# together and (pair) towards a single one.
+_EPSILONS = ("epsilon_answer", "epsilon_round", "epsilon_round_pair", "epsilon_total", "epsilon_total_pair")
+PRIVACY = pl.Schema(dict.fromkeys(_EPSILONS, pl.Float64))
 DECISIONS = pl.Schema(_AUDIT)
+TIMINGS = pl.Schema({"round": pl.Int32, **dict.fromkeys(PHASES, pl.Float64)})
 CLIENTS = pl.Schema(
     {
         "round": pl.Int32,
@@ -78,39 +121,41 @@ CLIENTS = pl.Schema(
 
 
 class Table:
-    """Rows gathered round by round and written as one parquet file."""
+    """Rows gathered round by round and written as one parquet file; cells a row does not name are null."""
 
-    def __init__(self, path: Path, schema: pl.Schema | None = None) -> None:
+    def __init__(self, path: Path, schema: pl.Schema) -> None:
         self.path, self.schema = path, schema
-        self._parts: list[pl.DataFrame] = []
-        self._rows: list[dict[str, Any]] = []
+        self._frame = pl.DataFrame(schema=schema)
+        self._rows: list[Mapping[str, Any]] = []
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows."""
-        self._rows.extend(dict(row) for row in rows)
+        self._rows.extend(rows)
 
     def frame(self) -> pl.DataFrame:
         """All rows so far."""
         if self._rows:
-            self._parts.append(pl.DataFrame(self._rows, schema=self.schema, infer_schema_length=None))
+            self._frame = self._frame.vstack(pl.DataFrame(self._rows, schema=self.schema))
             self._rows = []
-        if not self._parts:
-            return pl.DataFrame(schema=self.schema)
-        whole = pl.concat(self._parts, how="vertical" if self.schema else "diagonal_relaxed")
-        self._parts = [whole]
-        return whole
+        return self._frame
 
     def write(self) -> None:
         """Write the file anew, atomically."""
-        frame = self.frame()
-        atomic_write(self.path, lambda p: frame.write_parquet(p, compression="zstd", statistics=False))
+        whole = self.frame().rechunk()  # or the bytes would tell how often it was written before
+        atomic_write(self.path, lambda p: whole.write_parquet(p, compression="zstd", statistics=False))
 
     def keep_before(self, round: int) -> None:
         """Go back to what stood before `round` was run: rows of an interrupted stretch are dropped."""
-        self._rows = []
-        self._parts = []
+        self._rows, self._frame = [], pl.DataFrame(schema=self.schema)
         if self.path.exists():
-            self._parts = [pl.read_parquet(self.path).filter(pl.col("round") < round)]
+            self._frame = _read(self.path).filter(pl.col("round") < round)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (PolarsError, OSError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from None
 
 
 class RunDirectory:
@@ -133,7 +178,7 @@ class RunDirectory:
         path = self.path / f"{name}.parquet"
         if not path.is_file():
             raise RunError(f"{self.path} has no {path.name} yet: the run has not reached its first evaluation")
-        return pl.read_parquet(path)
+        return _read(path)
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -146,32 +191,38 @@ class RunDirectory:
     def prepare(self, config: RunConfig) -> None:
         """Make the directory this config's; one that holds another config is refused untouched."""
         if (self.path / "run.toml").is_file():
-            if self.config != config:
+            if (held := self.config.digest) != config.digest:
                 raise RunError(
-                    f"{self.path} already holds a run with another config ({self.config.digest}, not {config.digest}): "
+                    f"{self.path} already holds a run with another config ({held}, not {config.digest}): "
                     "choose another --out, or resume that one"
                 )
             return
-        if self.path.exists() and any(self.path.iterdir()):
-            raise RunError(f"{self.path} is not empty and not a run directory: choose another --out")
         with explained(f"run directory {self.path}"):
+            if self.path.exists() and any(not path.name.endswith(PARTIAL) for path in self.path.iterdir()):
+                raise RunError(f"{self.path} is not empty and not a run directory: choose another --out")
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / "run.toml", config.to_toml())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes here meanwhile."""
-        with (self.path / ".lock").open("w") as file:
+        """Nobody else writes here meanwhile; what a killed writer left half done is removed first."""
+        with explained(f"lock of {self.path}"):
+            lock = (self.path / ".lock").open("w")
+        with lock:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunError(f"{self.path} is being written by another process") from None
+                raise RunError(
+                    f"{self.path} is being written by another process: wait for it, or choose another --out"
+                ) from None
+            tidy(self.path)
             yield
 
     def event(self, kind: str, **details: Any) -> None:
         """Append to the log."""
         line = json.dumps({"time": round(time.time(), 3), "event": kind, **details})
-        with (self.path / "events.log").open("a", encoding="utf-8") as file:
+        log = self.path / "events.log"
+        with explained(f"log {log}"), log.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def finish(self, summary: Mapping[str, Any]) -> None:

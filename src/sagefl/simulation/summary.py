@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isnan
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+
+from .rundir import PRIVACY, SUMMARY
 
 __all__ = ["stop_shares", "summarise"]
 
+Floats = npt.NDArray[np.float64]
 GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated")
 
 
 def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: int = 128) -> dict[str, Any]:
-    """Accuracy at the last evaluation, evidence, communication and mechanisms of a whole run."""
-    evaluated = metrics.filter(pl.col("accuracy").is_not_null()) if "accuracy" in metrics.columns else metrics.head(0)
-    last = evaluated.tail(1).to_dicts()
-    result: dict[str, Any] = {"rounds": metrics.height}
-    if last:
-        names = ("accuracy", "macro_f1", "client", "weak", "client_ce")
-        result |= {name: last[0][name] for name in names}
-        result |= {f"before_{name}": last[0][f"before_{name}"] for name in names}
-        result["accuracy_last3"] = evaluated.tail(3)["accuracy"].mean()
-    return result | _evidence(decisions, largest_stage) | _communication(decisions) | _mechanisms(evaluated, decisions)
+    """Accuracy at the last evaluation (None before there is one), evidence, communication and mechanisms of a run."""
+    evaluated = metrics.filter(pl.col("accuracy").is_not_null())
+    last: dict[str, Any] = evaluated.row(-1, named=True) if evaluated.height else {}
+    return {
+        "rounds": metrics.height,
+        **{name: last.get(name) for name in (*SUMMARY, *(f"before_{name}" for name in SUMMARY))},
+        "accuracy_last3": float(np.mean(evaluated["accuracy"][-3:].to_numpy())) if last else None,
+        **_evidence(decisions, largest_stage),
+        **_communication(decisions),
+        **_mechanisms(decisions),
+        "pull_gini": last.get("pull_gini"),
+        "diversity": last.get("diversity"),
+        **_privacy(metrics),
+    }
+
+
+def _privacy(metrics: pl.DataFrame) -> dict[str, Any]:
+    """Epsilon given away by the worst-off client: per answer, in its worst round, in all; nothing without privacy."""
+    return {name: metrics[name].max() for name in PRIVACY if name in metrics.columns}
 
 
 def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = (16, 32, 64, 128)) -> dict[str, float]:
@@ -64,17 +77,21 @@ def _communication(decisions: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _mechanisms(evaluated: pl.DataFrame, decisions: pl.DataFrame) -> dict[str, Any]:
+def _mechanisms(decisions: pl.DataFrame) -> dict[str, Any]:
+    """What certificates and anchor advantages are worth on evaluation data."""
     checked = decisions.filter(pl.col("eval_pulled_risk").is_not_null())
     certified = checked.filter(pl.col("reason") == "certified")
     worse = certified.filter(pl.col("eval_pulled_risk") > pl.col("eval_gossip_risk")).height
-    gained = decisions.filter(pl.col("eval_gain").is_not_null() & pl.col("advantage").is_not_null())
-    correlation = gained.select(pl.corr("advantage", "eval_gain")).item() if gained.height > 2 else None
-    last = evaluated.tail(1).to_dicts()
+    gained = decisions.select("advantage", "eval_gain").drop_nulls()
     return {
         "certified_checked": certified.height,
         "certified_worse": worse / certified.height if certified.height else None,
-        "advantage_gain_correlation": None if correlation is None or isnan(correlation) else correlation,
-        "pull_gini": last[0].get("pull_gini") if last else None,
-        "diversity": last[0].get("diversity") if last else None,
+        "advantage_gain_correlation": _correlation(gained["advantage"].to_numpy(), gained["eval_gain"].to_numpy()),
     }
+
+
+def _correlation(a: Floats, b: Floats) -> float | None:
+    """Pearson's, None where it is not defined. In NumPy: polars sums in pieces that depend on threads and history."""
+    if len(a) < 3 or not a.std() or not b.std():
+        return None
+    return float(np.corrcoef(a, b)[0, 1])

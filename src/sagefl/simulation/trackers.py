@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from .config import RunConfig
+from .files import RunError
 from .simulator import Callback
 
 __all__ = ["TRACKERS", "make_tracker"]
-
-
-def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
-    return {k: float(v) for k, v in record.items() if isinstance(v, int | float) and k != "round"}
 
 
 class TensorBoard:
     """Scalars of every round in the run directory's ``tensorboard/``."""
 
     def __init__(self, directory: Path) -> None:
-        self._writer = _need("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(directory / "tensorboard"))
+        self._writers = _need("torch.utils.tensorboard", "tensorboard")
+        self._folder = directory / "tensorboard"
 
     def start(self, config: RunConfig, first_round: int) -> None:
-        """The config as text."""
+        """The config as text; points of rounds that are run again are dropped."""
+        self._writer = self._writers.SummaryWriter(str(self._folder), purge_step=first_round or None)
         self._writer.add_text("config", f"```toml\n{config.to_toml()}\n```")
 
     def round(self, record: Mapping[str, Any]) -> None:
@@ -32,36 +33,38 @@ class TensorBoard:
         for name, value in _numbers(record).items():
             self._writer.add_scalar(name, value, record["round"])
 
-    def end(self, summary: Mapping[str, Any]) -> None:
+    def end(self, summary: Mapping[str, Any] | None) -> None:
         """Close the file."""
         self._writer.close()
 
 
 class MlFlow:
-    """A run in the tracking store that MLflow is configured for (by default the local one)."""
+    """A run in the tracking store that MLflow is set up for, else in the run directory's ``mlflow/``."""
 
     def __init__(self, directory: Path) -> None:
         self._mlflow = _need("mlflow", "mlflow")
-        self._name = directory.name
+        self._directory = directory
 
     def start(self, config: RunConfig, first_round: int) -> None:
         """Open the run and log the config."""
-        self._mlflow.start_run(run_name=self._name)
-        document = config.model_dump(mode="json")
-        flat = {f"{s}.{k}": v for s, inner in document.items() if isinstance(inner, dict) for k, v in inner.items()}
-        self._mlflow.log_params({k: v for k, v in (document | flat).items() if not isinstance(v, dict)})
+        with _starting("mlflow"):
+            if not self._mlflow.is_tracking_uri_set():  # its own default, a database, is not part of mlflow-skinny
+                os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+                self._mlflow.set_tracking_uri((self._directory / "mlflow").absolute().as_uri())
+            self._mlflow.start_run(run_name=self._directory.name)
+            self._mlflow.log_params(dict(_flat(config.model_dump(mode="json"))))
 
     def round(self, record: Mapping[str, Any]) -> None:
         """One point per number."""
         self._mlflow.log_metrics(_numbers(record), step=record["round"])
 
-    def end(self, summary: Mapping[str, Any]) -> None:
-        """Close the run."""
-        self._mlflow.end_run()
+    def end(self, summary: Mapping[str, Any] | None) -> None:
+        """Close the run; one that was stopped is marked as such."""
+        self._mlflow.end_run("KILLED" if summary is None else "FINISHED")
 
 
 class WeightsAndBiases:
-    """A run under the project ``sagefl``; offline unless wandb is set up otherwise."""
+    """A run under the project ``sagefl``; offline unless a key or a mode is set up."""
 
     def __init__(self, directory: Path) -> None:
         self._wandb = _need("wandb", "wandb")
@@ -69,18 +72,24 @@ class WeightsAndBiases:
 
     def start(self, config: RunConfig, first_round: int) -> None:
         """Open the run with the config."""
-        self._run = self._wandb.init(
-            project="sagefl", name=self._directory.name, dir=str(self._directory), config=config.model_dump(mode="json")
-        )
+        with _starting("wandb"):
+            known = "WANDB_MODE" in os.environ or self._wandb.api.api_key
+            self._run = self._wandb.init(
+                project="sagefl",
+                name=self._directory.name,
+                dir=str(self._directory),
+                config=config.model_dump(mode="json"),
+                mode=None if known else "offline",
+            )
 
     def round(self, record: Mapping[str, Any]) -> None:
         """One point per number."""
         self._run.log(_numbers(record), step=record["round"])
 
-    def end(self, summary: Mapping[str, Any]) -> None:
+    def end(self, summary: Mapping[str, Any] | None) -> None:
         """The summary, and close."""
-        self._run.summary.update(_numbers(summary))
-        self._run.finish()
+        self._run.summary.update(_numbers(summary or {}))
+        self._run.finish(exit_code=1 if summary is None else 0)
 
 
 TRACKERS: Mapping[str, type] = {"tensorboard": TensorBoard, "mlflow": MlFlow, "wandb": WeightsAndBiases}
@@ -92,6 +101,27 @@ def make_tracker(name: str, directory: Path) -> Callback:
         raise ValueError(f"unknown tracker {name!r}: {', '.join(TRACKERS)}")
     tracker: Callback = TRACKERS[name](directory)
     return tracker
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    return {k: float(v) for k, v in record.items() if isinstance(v, int | float) and k != "round"}
+
+
+def _flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Every leaf of nested sections under its dotted name."""
+    leaves: list[tuple[str, Any]] = []
+    for name, value in document.items():
+        leaves += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+    return leaves
+
+
+@contextmanager
+def _starting(name: str) -> Iterator[None]:
+    """Whatever keeps a service from starting, as one line."""
+    try:
+        yield
+    except Exception as error:
+        raise RunError(f"tracking with {name} cannot start: {error}; set it up, or leave out --track {name}") from error
 
 
 def _need(module: str, extra: str) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite, log
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,17 @@ import numpy.typing as npt
 
 from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..streams import stream
-from ..topology import View, flattering, wrong_labels
+from ..topology import View, poison_row, wrong_labels
 from .engine import Engine
+from .losses import Recorded
+from .privacy import peer_answers
 from .world import World
 
 __all__ = ["Waves"]
 
 BLOCKS = (16, 32, 64, 128)  # how far ahead fine-grained looks are fetched
+DIVERGED = float(np.finfo(np.float32).max)  # a training loss that is no number any more, as peers hear it
+MODEL_PARTS = ("head", "last-layer")  # readings that come from a peer's published model
 Losses = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
@@ -64,10 +69,11 @@ class Waves:
         view: View,
         round: int,
         losses: Mapping[int, float],
+        samples: Mapping[int, int],
         states: Mapping[int, State],
     ) -> None:
         self.world, self.engine, self.view, self.round = world, engine, view, round
-        self.training_losses, self.states = losses, states
+        self.training_losses, self.samples, self.states = losses, samples, states
         self._desks: dict[int, _Desk] = {}
         self._ages = {
             (k, int(j)): int(age)
@@ -89,20 +95,34 @@ class Waves:
             self._read({c: d for c, d in opened.items() if isinstance(d.request, Read)})
             opened = {client: d for client, d in opened.items() if d.request is not None}
 
-    def complete(self, decisions: Mapping[int, Decision], upto: int, kind: str, loss: str) -> dict[int, Losses]:
-        """All losses up to `upto` anchors whether asked or not: for the record, charged to nobody."""
-        errands: list[_Errand] = []
+    # For the record -----------------------------------------------------------------------------------------------
+
+    def asked(self, decisions: Mapping[int, Decision]) -> list[Recorded]:
+        """The losses that decisions paid for, scaled to [0, 1]; of several kinds of probe the first one used."""
+        records = []
         for client, decision in sorted(decisions.items()):
-            peers, stop = decision.hood.peers, min(upto, decision.hood.anchors)
-            if peers and stop:
-                probe = Probe(peers, 0, stop, kind, loss)  # type: ignore[arg-type]
-                errands += self._errands(client, decision, probe)
-        self._fetch(errands)
-        return {
-            client: self._desk(client).fetched[(kind, loss)][:, : min(upto, d.hood.anchors)]
-            for client, d in decisions.items()
-            if d.hood.peers and d.hood.anchors
-        }
+            for key, book in list(decision.ledger.books.items())[:1]:
+                losses = np.where(np.isnan(book), np.nan, self._desk(client).fetched[key])
+                width = int(np.flatnonzero((~np.isnan(book)).any(axis=0))[-1]) + 1
+                records.append(_recorded(client, decision, losses[:, :width]))
+        return records
+
+    def complete(self, decisions: Mapping[int, Decision]) -> list[Recorded]:
+        """All losses up to the largest stage, whether asked or not, charged to nobody."""
+        probes: dict[int, Probe] = {}
+        for client, decision in sorted(decisions.items()):
+            rule = decision.selector
+            schedule: Any = getattr(rule, "schedule", ())
+            kind: Any = getattr(rule, "kind", "labels")
+            loss: Any = getattr(rule, "loss", "error")
+            stop = min(max(*BLOCKS, *(schedule if isinstance(schedule, tuple) else ())), decision.hood.anchors)
+            if decision.hood.peers and stop:
+                probes[client] = Probe(decision.hood.peers, 0, stop, kind, loss)
+        self._fetch([e for client, probe in probes.items() for e in self._errands(client, decisions[client], probe)])
+        return [
+            _recorded(client, decisions[client], self._desk(client).losses(decisions[client], probe)[:, : probe.stop])
+            for client, probe in probes.items()
+        ]
 
     # Probes -------------------------------------------------------------------------------------------------------
 
@@ -143,57 +163,79 @@ class Waves:
 
     def _fetch(self, errands: Sequence[_Errand]) -> None:
         """One batch per (peer, age, kind), in client order; scored at the receivers."""
-        groups: dict[tuple[int, int, str], list[_Errand]] = defaultdict(list)
+        grouped: dict[tuple[int, int, str], list[_Errand]] = defaultdict(list)
         for errand in errands:
-            groups[(errand.peer, self._ages.get((errand.client, errand.peer), 0), errand.probe.kind)].append(errand)
-        calls, weights = [], []
-        for (peer, age, kind), group in sorted(groups.items()):
-            inputs = np.concatenate([self._desks[e.client].anchors[e.columns] for e in group])
-            calls.append((peer, self.round, age, inputs, kind))
-            weights.append(float(len(inputs)))
-        answers = self.engine.map("answer", calls, weights)
-        latents: list[tuple[_Errand, npt.NDArray[np.float32]]] = []
-        for (_, group), answer in zip(sorted(groups.items()), answers, strict=True):
-            at = 0
-            for errand in group:
-                part = answer[at : at + len(errand.columns)]
-                at += len(errand.columns)
-                if errand.probe.kind == "latents":
-                    latents.append((errand, part))
-                else:
-                    self._file(errand, self._score(errand, part))
-        self._score_latents(latents)
+            grouped[(errand.peer, self._age(errand.client, errand.peer), errand.probe.kind)].append(errand)
+        groups = sorted(grouped.items(), key=lambda item: item[0])
+        calls = [
+            (peer, self.round, age, np.concatenate([self._inputs(e) for e in group]), kind)
+            for (peer, age, kind), group in groups
+        ]
+        answers = self.engine.map("answer", calls, [float(len(call[3])) for call in calls])
+        told: list[tuple[_Errand, npt.NDArray[Any]]] = []
+        for (_, group), answer in zip(groups, answers, strict=True):
+            ends = np.cumsum([len(e.columns) for e in group])
+            parts = zip(group, np.split(answer, ends[:-1]), strict=True)
+            told += [(e, self._perturbed(e, self._told(e, part))) for e, part in parts]
+        self._score([item for item in told if item[0].probe.kind != "latents"])
+        self._score_latents([item for item in told if item[0].probe.kind == "latents"])
+
+    def _age(self, client: int, peer: int) -> int:
+        return self._ages.get((client, peer), 0)
+
+    def _inputs(self, errand: _Errand) -> Indices:
+        return self._desks[errand.client].anchors[errand.columns]
+
+    def _told(self, errand: _Errand, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What the peer says: what its model answered, or what a liar makes of that."""
+        world, classes = self.world, self.world.dataset.classes
+        if not (world.misbehaviour.lies and world.culprits[errand.peer]):
+            return answer
+        rng = stream(world.config.seed, "lies", self.round, errand.client, errand.peer, int(errand.columns[0]))
+        if errand.probe.kind == "labels":
+            return wrong_labels(answer, rng, classes)
+        if errand.probe.kind == "probs":  # every class with the probability of another one
+            shift = rng.integers(1, classes, size=(len(answer), 1))
+            return np.take_along_axis(answer, (np.arange(classes) + shift) % classes, axis=1)
+        return poison_row(answer, rng)  # as long as the honest latents, pointing anywhere
+
+    def _perturbed(self, errand: _Errand, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What leaves the peer: labels through the privacy mechanism, if there is one."""
+        how = self.world.mechanism
+        if how is None:
+            return answer
+        if errand.probe.kind != "labels":
+            raise ValueError(f"private answers are labels, but a rule asked for {errand.probe.kind}")
+        snapshot = f"round {self.round - self._age(errand.client, errand.peer)}"
+        layer = peer_answers(how, self.world.config.seed, errand.peer)
+        return layer.answer(answer, snapshot, self._inputs(errand))
+
+    def _score(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
+        """Labels and log-probabilities, scored at the receiver."""
+        ceiling = 2 * log(self.world.dataset.classes)
+        for errand, answer in told:
+            truth = self.world.dataset.train_y[self._inputs(errand)]
+            if errand.probe.kind == "labels":
+                how = self.world.mechanism
+                self._file(errand, answer != truth if how is None else how.losses(answer, truth))
+            elif errand.probe.loss == "error":
+                self._file(errand, answer.argmax(1) != truth)
+            else:  # as `clipped_ce`, in float32 like everything that is recorded
+                surprise = np.nan_to_num(-answer[np.arange(len(truth)), truth], nan=ceiling)
+                self._file(errand, np.minimum(surprise, ceiling) / ceiling)
+
+    def _score_latents(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
+        """Latents go through the receiver's own head."""
+        calls = [(e.client, self.round, z[None], self._inputs(e), e.probe.loss) for e, z in told]
+        for (errand, _), losses in zip(told, self.engine.map("score", calls), strict=True):
+            self._file(errand, losses[0])
 
     def _file(self, errand: _Errand, losses: npt.ArrayLike) -> None:
+        """Put an errand's losses on the receiver's desk; whoever flatters found the answers that please it."""
+        if self.world.misbehaviour.flatters and self.world.culprits[errand.peer]:
+            losses = 0.0
         desk = self._desks[errand.client]
         desk.fetched[(errand.probe.kind, errand.probe.loss)][errand.row, errand.columns] = losses
-
-    def _score(self, errand: _Errand, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Labels or log-probabilities scored at home; misbehaving peers lie first."""
-        truth = self.world.dataset.train_y[self._desks[errand.client].anchors[errand.columns]]
-        if errand.probe.kind == "labels":
-            return np.asarray(self._as_told(errand, answer, truth) != truth)
-        if errand.probe.loss == "error":
-            return np.asarray(self._as_told(errand, answer.argmax(1), truth) != truth)
-        ceiling = 2 * np.log(self.world.dataset.classes)
-        return np.asarray(np.minimum(-answer[np.arange(len(truth)), truth], ceiling) / ceiling)
-
-    def _as_told(self, errand: _Errand, labels: npt.NDArray[Any], truth: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """What a misbehaving peer says instead of what its model answered."""
-        world = self.world
-        if not world.culprits[errand.peer]:
-            return labels
-        if world.misbehaviour.lies:
-            key = (self.round, errand.client, errand.peer, int(errand.columns[0]))
-            return wrong_labels(labels, stream(world.config.seed, "lies", *key), world.dataset.classes)
-        return flattering(labels, truth) if world.misbehaviour.flatters else labels
-
-    def _score_latents(self, items: Sequence[tuple[_Errand, npt.NDArray[np.float32]]]) -> None:
-        calls = [
-            (e.client, self.round, z[None], self._desks[e.client].anchors[e.columns], e.probe.loss) for e, z in items
-        ]
-        for (errand, _), losses in zip(items, self.engine.map("score", calls), strict=True):
-            self._file(errand, losses[0])
 
     # Inspections and readings -------------------------------------------------------------------------------------
 
@@ -204,8 +246,10 @@ class Waves:
             assert isinstance(asked, Inspect)
             roles = self.world.federation.roles[client]
             indices = roles.train if asked.split == "train" else roles.anchor
-            models = [None if p == ME else (_number(p), self._ages.get((client, _number(p)), 0)) for p in asked.peers]
-            at = {p: i for i, p in enumerate(asked.peers)}
+            alone = asked.groups is None or ME in asked.peers
+            wanted = asked.peers if alone else (*asked.peers, ME)  # oneself may stand in any group
+            models = [None if p == ME else (_number(p), self._age(client, _number(p))) for p in wanted]
+            at = {p: i for i, p in enumerate(wanted)}
             groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
             calls.append((client, self.round, models, groups, indices, asked.metric))
         weights = [float(len(c[4]) * len(c[3] or c[2])) for c in calls]
@@ -213,18 +257,33 @@ class Waves:
             decision.answer(answer)
 
     def _read(self, decisions: Mapping[int, Decision]) -> None:
-        for decision in decisions.values():
-            asked = decision.request
-            assert isinstance(asked, Read)
-            peers = [_number(p) for p in asked.peers]
-            if asked.what == "degree":
-                decision.answer([self.world.graph.degrees[p] for p in peers])
-            elif asked.what == "loss":
-                decision.answer([self.training_losses[p] for p in peers])
-            elif asked.what in ("head", "last-layer"):
-                decision.answer(self.engine.map("read", [(p, self.round, asked.what) for p in peers]))
-            else:  # whatever else a method keeps about itself, 0 before it has kept anything
-                decision.answer([self.states.get(p, {}).get(asked.what, 0.0) for p in peers])
+        asked: dict[int, tuple[str, list[int]]] = {}
+        for client, decision in decisions.items():
+            assert isinstance(decision.request, Read)
+            peers = [client if p == ME else _number(p) for p in decision.request.peers]
+            asked[client] = (decision.request.what, peers)
+        parts = sorted(
+            {(p, what, self._age(c, p)) for c, (what, peers) in asked.items() if what in MODEL_PARTS for p in peers}
+        )
+        read = self.engine.map("read", [(p, self.round, what, age) for p, what, age in parts])
+        models: dict[tuple[int, str, int], Any] = dict(zip(parts, read, strict=True))
+        for client, (what, peers) in asked.items():
+            known = what in MODEL_PARTS
+            found = [models[p, what, self._age(client, p)] if known else self._published(p, what) for p in peers]
+            decisions[client].answer(found)
+
+    def _published(self, peer: int, what: str) -> Any:
+        """A number a peer gives away; anything not known here is what its method keeps, 0 before it has kept it."""
+        if what == "degree":
+            return len(self.view.peers(peer))  # of the round: the neighbours that are there
+        if what == "loss":
+            loss = self.training_losses[peer]
+            return loss if isfinite(loss) else DIVERGED
+        return self.samples[peer] if what == "samples" else self.states.get(peer, {}).get(what, 0.0)
+
+
+def _recorded(client: int, decision: Decision, losses: Losses) -> Recorded:
+    return Recorded(client, np.array(decision.hood.peers, dtype=np.int32), decision.hood.anchors, losses)
 
 
 def _number(peer: object) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +18,11 @@ from ..exchange import Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
 from ..learning.workbench import Corpus
+from ..selection.private import RandomisedResponse
 from ..streams import stream
 from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, build, neighbourhoods
 from .config import DataConfig, NetworkConfig, RunConfig, TopologyConfig
+from .privacy import mechanism
 
 __all__ = ["World"]
 
@@ -70,6 +73,17 @@ class World:
         """K."""
         return self.config.clients
 
+    @cached_property
+    def digest(self) -> str:
+        """A hash of everything here that the config only names: data and who holds it, graph, trace, first weights."""
+        state = hashlib.sha256(f"{self.federation.digest} {self.layout.digest}".encode())
+        arrays = [self.graph.indptr, self.graph.indices, self.initial.numpy()]
+        if isinstance(self.availability, Trace):
+            arrays.append(self.availability.rows)
+        for array in arrays:
+            state.update(np.ascontiguousarray(array).tobytes())
+        return state.hexdigest()
+
     def view(self, round: int) -> View:
         """Every client's active neighbours in a round, and how stale their snapshots are."""
         active = self.availability.active(round, self.clients, self.config.seed)
@@ -118,7 +132,7 @@ class World:
             x = torch.from_numpy(sample).float()
             width = int(latent(x).numel()) if latent is not None else 0
         local = [s for s in self.layout.slots if s.start >= self.layout.shared_stop and len(s.shape) > 1]
-        return Sizes.of(
+        sizes = Sizes.of(
             input_bytes=sample.nbytes,
             classes=self.dataset.classes,
             latent=width,
@@ -126,6 +140,14 @@ class World:
             local_size=self.layout.local_size,
             last=local[-1].size if local else 0,
         )
+        if self.mechanism is None:
+            return sizes
+        return replace(sizes, answers={**sizes.answers, "labels": self.mechanism.answer_bytes})
+
+    @cached_property
+    def mechanism(self) -> RandomisedResponse | None:
+        """How peers perturb their labels, if they do."""
+        return mechanism(self.config.privacy, self.dataset.classes)
 
 
 def _partitioner(config: DataConfig) -> Partitioner:

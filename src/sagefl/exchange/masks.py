@@ -1,0 +1,236 @@
+"""Sparse exchange: every client has a mask over the shared block, sends what it covers and averages over who holds it.
+
+A mask is 1 where a weight lives and 0 where it does not; biases and whatever else is not a matrix stay dense, and the
+head has no mask at all. The share of living weights per layer follows the Erdos-Renyi-Kernel rule (Evci et al. 2020),
+denser in small layers. Here is what happens to rows and masks; *when* a mask changes is local training's business
+(`prune_and_regrow`, `prune`).
+
+On the wire a block is a bitmap of its non-zero coordinates and their values: the receiver reads the mask off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..selection import Outcome
+from ..streams import stream
+from .accounting import Sizes, Traffic, account
+from .layer import Bench, ExchangeLayer, Tasks
+from .mixing import Mix, client_of
+
+__all__ = [
+    "MASK",
+    "Layers",
+    "Masked",
+    "SequentialMasked",
+    "densities",
+    "masked_average",
+    "masked_slots",
+    "prune",
+    "prune_and_regrow",
+]
+
+MASK = "mask"
+Layers = Literal["erk", "uniform"]
+
+
+class Masked(ExchangeLayer):
+    """Masked blocks, averaged coordinate by coordinate over those who hold it."""
+
+    def __init__(self, density: float, layers: Layers = "erk", *, own: bool = False) -> None:
+        if not 0 < density <= 1:
+            raise ValueError(f"density must lie in (0, 1], got {density}")
+        self.density, self.layers, self.own = density, layers, own
+        self.clients = 0
+        self.published: list[int] = []  # non-zero coordinates of each client's published block
+
+    def extras(self, width: int, shared: int) -> dict[str, int]:
+        """The mask of each client's shared block."""
+        return {MASK: shared}
+
+    def begin(self, tasks: Tasks, clients: int) -> None:
+        """Draw the masks (one for all, or each its own) and mask the initial weights."""
+        calls = [(k, draw_mask, k if self.own else 0, self.density, self.layers) for k in range(clients)]
+        tasks.map("apply", calls)
+
+    def publish(self, tasks: Tasks, clients: int, round: int) -> None:
+        """Count what each client's published block will take on the wire."""
+        self.clients = clients
+        self.published = tasks.map("apply", [(k, count_published, round) for k in range(clients)])
+
+    def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
+        """Average over who holds a coordinate; everybody ends within its own (new) mask, also who merged nothing."""
+        nothing = Mix(1.0, ())
+        rows = [(k, mixes.get(k, nothing)) for k in range(self.clients)]
+        tasks.map("apply", [(k, masked_average, round, mix.own, mix.pulls) for k, mix in rows])
+
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+        """Bitmap and values of every pulled block."""
+        pulled = sum(self.payload(client_of(peer), sizes) for peer in outcome.peers)
+        return replace(account(outcome, asked, sizes), models=pulled)
+
+    def payload(self, client: int, sizes: Sizes) -> int:
+        """Bytes of a client's published block."""
+        return 4 * self.published[client] + -(-sizes.shared_block // 32)
+
+
+class SequentialMasked(Masked):
+    """Masked exchange in which a client waits for some of its peers and starts a round from their fresh blocks.
+
+    The order of a round is random. Of the peers it merged last, a client waits for those before it in the order, at
+    most `wait` of them (the first to be done), and before it trains takes the fresh block of every one that is done:
+    a fresh block replaces one share of the average the client holds. Who waits for nobody opens the round.
+    """
+
+    def __init__(self, density: float, layers: Layers = "erk", *, own: bool = False, wait: int = 1) -> None:
+        super().__init__(density, layers, own=own)
+        if wait < 0:
+            raise ValueError(f"wait must not be negative, got {wait}")
+        self.wait = wait
+        self.seed = 0
+        self.chosen: dict[int, list[int]] = {}  # whom each client merged last
+        self.fresh: dict[int, list[int]] = {}  # whose fresh blocks it takes this round
+
+    def begin(self, tasks: Tasks, clients: int) -> None:
+        """As above; the order of rounds comes from the run's seed."""
+        super().begin(tasks, clients)
+        self.seed = tasks.map("apply", [(0, seed_of)])[0]
+
+    def groups(self, neighbours: Sequence[Sequence[int]], round: int) -> list[list[int]]:
+        """Clients by how many have to train before them, one after another."""
+        order = stream(self.seed, "reuse-order", round).permutation(len(neighbours)).tolist()
+        slots: dict[int, int] = {}
+        self.fresh = {}
+        for client in order:
+            before = [j for j in self.chosen.get(client, ()) if j in slots and j in neighbours[client]]
+            done = sorted(before, key=lambda j: slots[j])
+            slots[client] = 1 + max((slots[j] for j in done[: self.wait]), default=-1)
+            self.fresh[client] = [j for j in done if slots[j] < slots[client]]
+        last = max(slots.values(), default=-1)
+        return [sorted(k for k in slots if slots[k] == slot) for slot in range(last + 1)]
+
+    def reuse(self, tasks: Tasks, round: int, group: Sequence[int], neighbours: Sequence[Sequence[int]]) -> None:
+        """Fresh blocks replace one share each of what a client merged last: 1 / (1 + peers merged)."""
+        calls = []
+        for client in group:
+            share = 1.0 / (1 + len(self.chosen.get(client, ())))
+            pulls = [(peer, 0, share) for peer in self.fresh[client]]
+            if pulls:
+                calls.append((client, masked_average, round, 1.0 - share * len(pulls), pulls))
+        tasks.map("apply", calls)
+
+    def resolve(
+        self, outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float
+    ) -> dict[int, Mix]:
+        """The mix as decided; whom a client merges it may wait for in the next round."""
+        mixes = super().resolve(outcomes, ages, mixing)
+        self.chosen = {client: list(mix.peers) for client, mix in mixes.items()}
+        return mixes
+
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+        """Also the blocks taken before training."""
+        mixed, fresh = super().traffic(client, outcome, asked, sizes), self.fresh.get(client, [])
+        return replace(
+            mixed,
+            models=mixed.models + sum(self.payload(peer, sizes) for peer in fresh),
+            merged=mixed.merged + len(fresh),
+            transferred=mixed.transferred + len(fresh),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Whom everybody merged last, and the seed of the order."""
+        return {"seed": self.seed, "chosen": self.chosen}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take it up again."""
+        self.seed, self.chosen = state["seed"], dict(state["chosen"])
+
+
+def seed_of(bench: Bench, client: int) -> int:
+    """The run's seed."""
+    return bench.seed
+
+
+def masked_slots(layout: Any) -> list[Any]:
+    """The parameters that are masked: the matrices and kernels of the shared block."""
+    return [slot for slot in layout.slots if slot.start < layout.shared_stop and len(slot.shape) > 1]
+
+
+def densities(shapes: Sequence[tuple[int, ...]], density: float, layers: Layers = "erk") -> list[float]:
+    """Living share of each layer so that all together have `density`.
+
+    Erdos-Renyi-Kernel: proportional to (sum of sides) / (product of sides), capped at one; what a capped layer
+    cannot take is spread over the others.
+    """
+    if layers == "uniform":
+        return [density] * len(shapes)
+    sizes = [torch.Size(shape).numel() for shape in shapes]
+    raw = [sum(shape) / size for shape, size in zip(shapes, sizes, strict=True)]
+    dense: set[int] = set()
+    while True:
+        left = density * sum(sizes) - sum(sizes[i] for i in dense)
+        open_layers = [i for i in range(len(shapes)) if i not in dense]
+        scale = left / sum(raw[i] * sizes[i] for i in open_layers) if open_layers else 0.0
+        full = {i for i in open_layers if scale * raw[i] > 1}
+        if not full:
+            return [1.0 if i in dense else scale * raw[i] for i in range(len(shapes))]
+        dense |= full
+
+
+# Steps on rows ------------------------------------------------------------------------------------------------------
+
+
+def draw_mask(bench: Bench, client: int, key: int, density: float, layers: Layers) -> None:
+    """A random mask with exactly the wanted number of living weights per layer; the row is masked with it."""
+    p, layout = bench.population, bench.layout
+    mask = p.extras[MASK][client]
+    for slot in layout.slots:
+        if slot.start < layout.shared_stop:
+            mask[slot.start : slot.start + slot.size] = 1.0
+    slots, rng = masked_slots(layout), stream(bench.seed, "mask", key)
+    for slot, share in zip(slots, densities([s.shape for s in slots], density, layers), strict=True):
+        dead = rng.permutation(slot.size)[max(1, round(share * slot.size)) :]
+        mask[slot.start + torch.from_numpy(dead)] = 0.0
+    p.params[client, layout.shared].mul_(mask)
+
+
+def count_published(bench: Bench, client: int, round: int) -> int:
+    """Non-zero coordinates of the block a client has published."""
+    p = bench.population
+    return int(torch.count_nonzero(p.snapshots[p.slot(round), client, bench.layout.shared]))
+
+
+def masked_average(bench: Bench, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
+    """omega <- mask * (weighted mean over {self} + peers of those that hold the coordinate; 0 where nobody does)."""
+    p, shared = bench.population, bench.layout.shared
+    mine = p.params[client, shared]
+    total, weights = mine * own, (mine != 0) * own
+    for peer, age, weight in pulls:
+        block = p.snapshots[p.slot(round, age), peer, shared]
+        total.add_(block, alpha=weight)
+        weights.add_(block != 0, alpha=weight)
+    mine.copy_(torch.where(weights > 0, total / weights, 0.0) * p.extras[MASK][client])
+
+
+# How a mask changes -------------------------------------------------------------------------------------------------
+
+
+def prune_and_regrow(mask: Tensor, weights: Tensor, gradient: Tensor, share: float) -> None:
+    """Move `share` of the living weights, in place: the smallest die, as many dead ones of largest gradient live."""
+    moved = ceil(share * int(mask.sum()))
+    weakest = torch.where(mask > 0, weights.abs(), torch.inf).topk(moved, largest=False).indices
+    mask[weakest] = 0.0
+    mask[torch.where(mask > 0, -1.0, gradient.abs()).topk(moved).indices] = 1.0
+
+
+def prune(mask: Tensor, weights: Tensor, share: float) -> None:
+    """Let `share` of the living weights die for good, the smallest first; one always stays."""
+    alive = int(mask.sum())
+    dead = min(int(share * alive), alive - 1)
+    mask[torch.where(mask > 0, weights.abs(), torch.inf).topk(dead, largest=False).indices] = 0.0

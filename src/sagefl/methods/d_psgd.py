@@ -1,0 +1,35 @@
+"""D-PSGD: decentralised parallel SGD, everybody averages with all of its neighbours.
+
+X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform Centralized
+Algorithms? A Case Study for Decentralized Parallel Stochastic Gradient Descent. NeurIPS 2017. arXiv:1705.09056.
+
+Established. x_i <- sum_j W_ij x_j - step * gradient with a symmetric, doubly stochastic W over the graph.
+
+Ours. The paper leaves W open; we take Metropolis-Hastings weights W_ij = 1 / (1 + max(d_i, d_j)), the rest stays with
+oneself. The degrees are those of the round, so W is symmetric and doubly stochastic also when clients come and go
+(Xiao, Boyd, Lall 2006 show that such time-varying weights still reach consensus); only links that fail in one
+direction break the symmetry. Mixing comes after a local epoch of Adam instead of after one SGD step, and covers the
+shared block; heads stay local.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..selection.d_psgd import DPSGDRule
+from .base import Method
+
+__all__ = ["DPSGD"]
+
+
+class DPSGD(Method):
+    """Average with every neighbour under Metropolis-Hastings weights."""
+
+    id: ClassVar[str] = "d-psgd"
+    rule = DPSGDRule
+    citation: ClassVar[str] = (
+        "X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform "
+        "Centralized Algorithms? NeurIPS 2017. arXiv:1705.09056"
+    )
+    evidence: ClassVar[str] = "none (neighbours' degrees)"
+    communication: ClassVar[str] = "d / d"

@@ -1,0 +1,38 @@
+"""Gossip learning: models walk at random and are merged by age.
+
+R. Ormandi, I. Hegedus, M. Jelasity. Gossip learning with linear models on fully distributed data. Concurrency and
+Computation: Practice and Experience 25(4), 2013; the age-weighted merge from I. Hegedus, G. Danner, M. Jelasity.
+Gossip Learning as a Decentralized Alternative to Federated Learning. DAIS 2019.
+
+Established. A node sends its model with its age t to a random neighbour; the receiver merges it with its own,
+w <- (t_own w_own + t_other w_other) / (t_own + t_other), t <- max(t_own, t_other), and updates the result on its own
+data, which makes it older.
+
+Ours. Rounds are synchronous and models are pulled, so each node merges exactly one; the draw is RG's. The age counts
+the training samples a model has seen, as in Ormandi's setting of one sample per node; counted in rounds all ages
+would be equal here and the method would be RG. Ages travel as two scalars beside the model. Only the shared block is
+merged.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..selection.gossip_learning import GossipLearningRule
+from .base import Method
+
+__all__ = ["GossipLearning"]
+
+
+class GossipLearning(Method):
+    """RG with models weighed by the number of samples they have seen."""
+
+    id: ClassVar[str] = "gossip-learning"
+    rule = GossipLearningRule
+    citation: ClassVar[str] = (
+        "R. Ormandi, I. Hegedus, M. Jelasity. Gossip learning with linear models on fully distributed data. CCPE 2013; "
+        "I. Hegedus, G. Danner, M. Jelasity. Gossip Learning as a Decentralized Alternative to Federated Learning. "
+        "DAIS 2019"
+    )
+    evidence: ClassVar[str] = "none (the drawn peer's model age)"
+    communication: ClassVar[str] = "1 / 1"

@@ -1,0 +1,224 @@
+"""Training on a row is training: it equals torch's own Adam on a plain module, and touches nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from sagefl.learning.layout import Layout
+from sagefl.learning.models import ModelError, build_model
+from sagefl.learning.training import Local, LocalTraining
+from sagefl.learning.workbench import Corpus, Workbench, as_input
+
+Make = Callable[..., Workbench]
+
+
+def plainly(model: nn.Module, corpus: Corpus, orders: list[np.ndarray], size: int, *, fused: bool) -> nn.Module:
+    """What most people would write: one module, one optimiser, rounds of mini-batches."""
+    module = deepcopy(model)
+    optimiser = torch.optim.Adam(module.parameters(), lr=1e-3, fused=fused)
+    for order in orders:
+        for start in range(0, len(order), size):
+            picked = torch.from_numpy(order[start : start + size])
+            optimiser.zero_grad()
+            F.cross_entropy(module(as_input(corpus.train_x[picked])), corpus.train_y[picked]).backward()
+            optimiser.step()
+    return module
+
+
+def orders(bench: Workbench, client: int, rounds: int) -> list[np.ndarray]:
+    return [bench._batches(client, t, 0) for t in range(rounds)]
+
+
+def test_training_a_row_equals_adam_on_a_plain_module(make_bench: Make, small: nn.Module, corpus: Corpus) -> None:
+    plain = deepcopy(small)
+    bench = make_bench(batch_size=4)
+    for t in range(3):
+        bench.train(2, t)
+    got = bench.layout.views(bench.population.params[2])
+    exact = plainly(plain, corpus, orders(bench, 2, 3), 4, fused=True)
+    usual = plainly(plain, corpus, orders(bench, 2, 3), 4, fused=False)
+    for name, parameter in exact.named_parameters():
+        assert torch.equal(got[name], parameter), name
+        assert torch.allclose(got[name], usual.get_parameter(name), rtol=1e-5, atol=1e-7)
+        assert not torch.equal(got[name], plain.get_parameter(name))
+    assert bench.population.steps.tolist() == [0, 0, 12, 0]
+
+
+def test_the_paper_model_trains_like_a_plain_one(corpus: Corpus) -> None:
+    from sagefl.learning.population import Population
+    from sagefl.learning.training import TrainingOptions
+
+    x = F.pad(corpus.train_x, (0, 3, 0, 3))
+    model = build_model("encoder-decoder", (1, 8, 8), 4, 1, {"widths": (4, 8), "latent": 6})
+    plain = deepcopy(model)
+    layout = Layout.of(model)
+    population = Population.allocate(layout, 1)
+    population.reset(layout.flatten(model))
+    data = Corpus(x, corpus.train_y, x, corpus.train_y, 4, [np.arange(40)])
+    bench = Workbench(model, layout, population, data, TrainingOptions(batch_size=16), LocalTraining(), seed=1)
+    bench.train(0, 0)
+    optimiser = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
+    for part in np.split(bench._batches(0, 0, 0), [16, 32]):
+        optimiser.zero_grad()
+        plain.loss(as_input(x[part]), corpus.train_y[part]).backward()
+        optimiser.step()
+    for name, view in layout.views(population.params[0]).items():
+        assert torch.equal(view, plain.get_parameter(name)), name
+
+
+def test_padding_stays_zero_and_other_rows_stay_as_they_were(make_bench: Make) -> None:
+    bench = make_bench(batch_size=4)
+    before = bench.population.params.clone()
+    for t in range(4):
+        bench.train(1, t)
+    used = torch.zeros(bench.layout.width, dtype=torch.bool)
+    for slot in bench.layout.slots:
+        used[slot.start : slot.start + slot.size] = True
+    for tensor in (bench.population.params, bench.population.first, bench.population.second):
+        assert tensor[:, ~used].eq(0).all()
+    others = [0, 2, 3]
+    assert torch.equal(bench.population.params[others], before[others])
+    assert bench.population.first[others].eq(0).all()
+    assert not torch.equal(bench.population.params[1], before[1])
+
+
+def test_training_publishes_the_row(make_bench: Make) -> None:
+    bench = make_bench(ages=3)
+    for t in range(4):
+        bench.train(0, t)
+        assert torch.equal(bench.population.snapshots[t % 3, 0], bench.population.params[0])
+    assert not torch.equal(bench.population.snapshots[0, 0], bench.population.snapshots[1, 0])
+
+
+@pytest.mark.parametrize(("cap", "epochs", "seen"), [(None, 1, 15), (2, 1, 8), (None, 3, 45), (1, 2, 8), (99, 1, 15)])
+def test_the_cap_counts_batches_of_an_epoch(make_bench: Make, cap: int | None, epochs: int, seen: int) -> None:
+    bench = make_bench(batch_size=4, max_batches=cap, epochs=epochs)
+    loss, samples = bench.train(0, 0)
+    assert samples == seen
+    assert bench.population.steps[0] == sum(-(-min(15, 4 * (cap or 99)) // 4) for _ in range(epochs))
+    assert 0 < loss < 3
+
+
+def test_the_loss_is_the_mean_over_every_sample_seen(make_bench: Make) -> None:
+    class Told(LocalTraining):
+        losses: list[tuple[float, int]] = []  # noqa: RUF012
+
+        def loss(self, local: Local, model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            value = super().loss(local, model, x, y)
+            self.losses.append((float(value.detach()), len(x)))
+            return value
+
+    loss, seen = make_bench(hooks=Told(), batch_size=4, epochs=2).train(0, 0)
+    assert seen == sum(n for _, n in Told.losses) == 30
+    assert loss == pytest.approx(sum(v * n for v, n in Told.losses) / seen)
+
+
+def test_resetting_the_optimiser_forgets_moments_and_steps(make_bench: Make) -> None:
+    fresh, kept = make_bench(reset_optimizer=True), make_bench(reset_optimizer=False)
+    for bench in (fresh, kept):
+        for t in range(2):
+            bench.train(0, t)
+    assert (fresh.population.steps[0], kept.population.steps[0]) == (1, 2)
+    assert not torch.equal(fresh.population.params, kept.population.params)
+
+
+def test_hooks_can_freeze_columns_and_edit_gradients(make_bench: Make) -> None:
+    class Frozen(LocalTraining):
+        def columns(self, local: Local) -> slice:
+            return local.layout.shared
+
+    bench = make_bench(hooks=Frozen())
+    before = bench.population.params[0].clone()
+    bench.train(0, 0)
+    head = slice(bench.layout.shared_stop, None)
+    assert torch.equal(bench.population.params[0, head], before[head])
+    assert bench.population.first[0, head].eq(0).all()
+    assert not torch.equal(bench.population.params[0, bench.layout.shared], before[bench.layout.shared])
+
+    class Still(LocalTraining):
+        def gradient(self, local: Local) -> None:
+            local.gradient.zero_()
+
+    bench = make_bench(hooks=Still())
+    before = bench.population.params[0].clone()
+    bench.train(0, 0)
+    assert torch.equal(bench.population.params[0], before)
+
+
+class Noisy(nn.Module):
+    """Dropout in body and head draws from torch's global generator."""
+
+    shared = ("body",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(25, 6), nn.Dropout(0.5))
+        self.head = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 4))
+
+    def latent(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x))
+
+
+def test_dropout_depends_on_round_and_client_only(make_bench: Make) -> None:
+    """What else was drawn before, or who trained before, must not matter; nor must the caller's generator move."""
+    first = make_bench(Noisy())
+    initial = first.population.params.clone()
+    first.train(0, 0)
+    first.train(1, 0)
+    second = make_bench(Noisy())
+    second.population.params.copy_(initial)
+    torch.rand(17)
+    state = torch.get_rng_state()
+    second.train(1, 0)
+    second.train(0, 0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first.population.params, second.population.params)
+    assert not torch.equal(second.population.params[0], second.population.params[1])
+
+
+def test_probes_and_scores_are_without_dropout(make_bench: Make) -> None:
+    bench = make_bench(Noisy())
+    bench.train(0, 0)
+    bench.train(1, 0)
+    indices = np.arange(20)
+    z = bench.answer(1, 0, 0, indices, "latents")
+    bench.model.train()
+    scores = bench.score(0, 0, z[None], indices, "ce")
+    bench.model.train()
+    assert np.array_equal(scores, bench.score(0, 0, z[None], indices, "ce"))
+    assert np.array_equal(z, bench.answer(1, 0, 0, indices, "latents"))
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d(7), nn.InstanceNorm1d(7, track_running_stats=True)])
+def test_running_statistics_are_refused_with_what_to_use_instead(norm: nn.Module) -> None:
+    from sagefl.learning.models import check_model
+
+    with pytest.raises(ModelError, match="GroupNorm or LayerNorm"):
+        check_model(nn.Sequential(nn.Linear(3, 7), norm))
+    check_model(nn.Sequential(nn.Linear(3, 7), nn.BatchNorm1d(7, track_running_stats=False), nn.LayerNorm(7)))
+
+
+def test_a_buffer_that_changes_is_refused_and_a_constant_one_is_not(make_bench: Make, small: nn.Module) -> None:
+    class Counting(type(small)):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += len(x)
+            return super().forward(x)
+
+    with pytest.raises(ModelError, match="'seen' changed during training"):
+        make_bench(Counting()).train(0, 0)
+    assert any(b.dtype == torch.int64 for b in small.buffers())
+    make_bench(small).train(0, 0)

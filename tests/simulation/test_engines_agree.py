@@ -1,0 +1,163 @@
+"""Sequential == processes == resumed, bit for bit, for every rule, kind of probe and network setting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_runs import CORE, KINDS, ROUGH, CrashAfter, CrashError, config, differing, files, simulate, world
+
+from sagefl.learning.training import LocalTraining
+from sagefl.simulation.config import RunConfig
+from sagefl.simulation.engine import EngineError, Sequential, make_engine
+
+Reference = Callable[..., Path]
+OnWorkers = Callable[[RunConfig, int], None]
+Pools = Callable[[RunConfig, int], Any]
+PLAIN = [config(m) for m in CORE]
+HARSH = [config(m, **ROUGH) for m in (*CORE[1:], *KINDS)]
+
+
+def named(settings: RunConfig) -> str:
+    options = "".join(f":{k}={v}" for k, v in settings.method.options.items())
+    return f"{settings.method.id}{options}-{'rough' if settings.network.drop else 'plain'}"
+
+
+@pytest.mark.parametrize("settings", PLAIN, ids=named)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_any_number_of_workers_leaves_the_same_files(
+    settings: RunConfig, workers: int, tmp_path: Path, reference: Reference, on_workers: OnWorkers
+) -> None:
+    expected = files(reference(settings))
+    on_workers(settings, workers)
+    simulate(tmp_path / "run", settings)
+    assert differing(files(tmp_path / "run"), expected) == []
+
+
+@pytest.mark.parametrize("settings", HARSH, ids=named)
+def test_delays_drops_absences_and_liars_change_nothing_about_that(
+    settings: RunConfig, tmp_path: Path, reference: Reference, on_workers: OnWorkers
+) -> None:
+    expected = files(reference(settings))
+    on_workers(settings, 2)
+    simulate(tmp_path / "run", settings)
+    assert differing(files(tmp_path / "run"), expected) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "after"),
+    [(settings, i % 4) for i, settings in enumerate([*PLAIN, *HARSH])],
+    ids=lambda v: named(v) if isinstance(v, RunConfig) else f"after{v}",
+)
+def test_a_run_that_crashed_goes_on_as_if_nothing_had_happened(
+    settings: RunConfig, after: int, tmp_path: Path, reference: Reference, on_workers: OnWorkers
+) -> None:
+    """It crashes in one engine after any round and goes on in the other one."""
+    expected = files(reference(settings))
+    with pytest.raises(CrashError):
+        simulate(tmp_path / "run", settings, callbacks=[CrashAfter(after)])
+    assert differing(files(tmp_path / "run"), expected) != []
+    on_workers(settings, 2)
+    simulate(tmp_path / "run", settings)
+    assert differing(files(tmp_path / "run"), expected) == []
+
+
+def test_a_run_can_crash_again_and_again(tmp_path: Path, reference: Reference) -> None:
+    settings = config("sage-os", **ROUGH)
+    for after in (0, 2, 1, 3):
+        try:
+            simulate(tmp_path / "run", settings, callbacks=[CrashAfter(after)])
+        except CrashError:
+            continue
+    simulate(tmp_path / "run", settings)
+    assert differing(files(tmp_path / "run"), files(reference(settings))) == []
+
+
+def test_the_paper_model_agrees_too(tmp_path: Path) -> None:
+    paper = {"name": "encoder-decoder", "options": {"widths": (4, 8)}}
+    settings = config("sage-os", rounds=2, model=paper)
+    simulate(tmp_path / "one", settings)
+    simulate(tmp_path / "two", settings, engine="processes", workers=2)
+    assert differing(files(tmp_path / "one"), files(tmp_path / "two")) == []
+
+
+def test_runs_differ_where_they_should(reference: Reference) -> None:
+    """The comparison above is not blind: another seed or another rule leaves other files."""
+    base = files(reference(config("aq-128")))
+    assert "metrics.parquet" in differing(files(reference(config("rg"))), base)
+    assert "metrics.parquet" in differing(files(reference(config("aq-128", seed=2))), base)
+    assert "checkpoint/round-00004/params-0000.safetensors" in differing(files(reference(config("rg"))), base)
+
+
+# Engines themselves ---------------------------------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_of_the_calls(pools: Pools) -> None:
+    pool = pools(PLAIN[0], 3)
+    calls = [(k, _name) for k in (5, 0, 3, 1, 4, 2)]
+    assert [k for k, _ in pool.map("apply", calls, [1.0, 9.0, 2.0, 8.0, 3.0, 7.0])] == [5, 0, 3, 1, 4, 2]
+    assert pool.map("apply", []) == []
+
+
+def _name(bench: object, client: int) -> tuple[int, int]:
+    return client, os.getpid()
+
+
+def test_the_work_is_done_by_the_workers(pools: Pools) -> None:
+    pids = {pid for _, pid in pools(PLAIN[0], 3).map("apply", [(k % 6, _name) for k in range(200)])}
+    assert os.getpid() not in pids
+    assert 1 <= len(pids) <= 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 100])
+def test_chunks_hold_every_call_once_heaviest_first(count: int, pools: Pools) -> None:
+    weights = np.random.default_rng(0).integers(1, 50, count).astype(float).tolist()
+    for given in (weights, None):
+        chunks = pools(PLAIN[0], 3).pool._chunks(count, given)
+        assert sorted(i for chunk in chunks for i in chunk) == list(range(count))
+        assert all(chunks)
+        assert len(chunks) <= 3 * 24 + 1
+    if count:
+        assert weights[pools(PLAIN[0], 3).pool._chunks(count, weights)[0][0]] == max(weights)
+
+
+def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr("sagefl.simulation.engine.Sequential", lambda *a: made.append("sequential"))
+    monkeypatch.setattr("sagefl.simulation.engine.Processes", lambda *a: made.append(f"processes {a[2]}"))
+    many, one = world(PLAIN[0]), world(config(clients=1))
+    hooks = LocalTraining()
+    make_engine("auto", many, hooks, workers=4)
+    make_engine("auto", many, hooks, workers=1)
+    make_engine("auto", one, hooks, workers=4)
+    make_engine("processes", one, hooks, workers=3)
+    make_engine("sequential", many, hooks, workers=3)
+    make_engine("processes", many, hooks)
+    cores = len(os.sched_getaffinity(0))
+    assert made == ["processes 4", "sequential", "sequential", "processes 3", "sequential", f"processes {cores}"]
+    with pytest.raises(ValueError, match="unknown engine 'threads': auto, sequential or processes"):
+        make_engine("threads", many, hooks)
+
+
+def test_too_little_shared_memory_is_said_before_it_is_a_bus_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = os.statvfs_result((4096, 4096, 0, 0, 100, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: room)
+    with pytest.raises(EngineError, match=r"need 10 MB of shared memory.*has 0 MB left.*--engine sequential"):
+        make_engine("processes", world(PLAIN[0]), LocalTraining(), workers=2)
+    engine = make_engine("auto", world(PLAIN[0]), LocalTraining(), workers=2)
+    assert isinstance(engine, Sequential)
+    engine.close()
+    assert "working in one process instead" in caplog.text
+
+
+def test_the_template_model_stays_untouched(tmp_path: Path) -> None:
+    settings = config("rg")
+    own = world(settings)
+    simulate(tmp_path / "run", settings, within=own)
+    assert (own.layout.flatten(own.model) == own.initial).all()

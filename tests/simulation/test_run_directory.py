@@ -1,0 +1,125 @@
+"""A run directory belongs to one config and one writer at a time."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_runs import CrashAfter, CrashError, config, files, simulate
+
+from sagefl.simulation.config import RunConfig
+from sagefl.simulation.files import RunError, atomic_write, write_text
+from sagefl.simulation.rundir import RunDirectory
+
+Reference = Callable[..., Path]
+SETTINGS = config("rg", rounds=1)
+
+
+def test_it_holds_what_its_description_promises(reference: Reference) -> None:
+    run = reference(config("sage-os"))
+    named = {p.name for p in run.iterdir()}
+    assert named == {
+        "run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "losses", "timings.parquet",
+        "checkpoint", "events.log", "summary.json", ".lock",
+    }  # fmt: skip
+    assert RunDirectory(run).config == config("sage-os")
+    assert json.loads((run / "summary.json").read_text())["method"] == "sage-os"
+
+
+def test_the_config_goes_to_toml_and_back(tmp_path: Path) -> None:
+    settings = config("sage-os:delta=0.2:schedule=(8, 16)", network={"misbehaviour": "poison", "misbehaving": 0.1})
+    path = tmp_path / "run.toml"
+    path.write_text(settings.to_toml())
+    assert RunConfig.read(path).digest == settings.digest
+    assert tomllib.loads(path.read_text())["method"]["options"]["schedule"] == [8, 16]
+
+
+def test_a_directory_with_another_config_is_refused_untouched(tmp_path: Path) -> None:
+    simulate(tmp_path / "run", SETTINGS)
+    before = files(tmp_path / "run")
+    with pytest.raises(RunError, match=r"already holds a run with another config .*choose another --out"):
+        simulate(tmp_path / "run", config("rg", rounds=1, seed=2))
+    assert files(tmp_path / "run") == before
+
+
+def test_a_directory_that_is_no_run_is_refused_untouched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match="not empty and not a run directory"):
+        simulate(tmp_path, SETTINGS)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(RunError, match=r"cannot write run directory .*: Not a directory"):
+        simulate(tmp_path / "run", SETTINGS)
+
+
+def test_a_directory_in_which_only_the_config_was_half_written_is_ours(tmp_path: Path) -> None:
+    (tmp_path / ".run.toml.partial").write_text("clients = ")
+    simulate(tmp_path, SETTINGS)
+    assert not (tmp_path / ".run.toml.partial").exists()
+
+
+def test_a_finished_run_can_be_run_again_without_changing_it(tmp_path: Path) -> None:
+    first = simulate(tmp_path / "run", SETTINGS)
+    before = files(tmp_path / "run")
+    assert simulate(tmp_path / "run", SETTINGS) == first
+    assert files(tmp_path / "run") == before
+
+
+def test_nobody_else_writes_meanwhile(tmp_path: Path) -> None:
+    class Intruder(CrashAfter):
+        def round(self, record: object) -> None:
+            with pytest.raises(RunError, match="being written by another process"):
+                simulate(tmp_path / "run", SETTINGS)
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        simulate(tmp_path / "run", SETTINGS, callbacks=[Intruder(0)])
+    simulate(tmp_path / "run", SETTINGS)  # the lock went with its holder
+
+
+def test_tables_before_the_first_evaluation(tmp_path: Path) -> None:
+    place = RunDirectory(tmp_path / "run")
+    place.prepare(SETTINGS)
+    with pytest.raises(RunError, match="has not reached its first evaluation"):
+        place.table("metrics")
+    assert place.summary is None
+    with pytest.raises(RunError, match=r"is not a run directory: it has no run\.toml"):
+        _ = RunDirectory(tmp_path).config
+
+
+def test_an_atomic_write_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    write_text(path, "old")
+
+    def failing(partial: Path) -> None:
+        partial.write_text("ne")
+        assert path.read_text() == "old"
+        raise CrashError
+
+    with pytest.raises(CrashError):
+        atomic_write(path, failing)
+    assert path.read_text() == "old"
+    write_text(path, "new")
+    assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+    assert path.read_text() == "new"
+
+
+def test_callbacks_hear_the_end_however_it_comes(tmp_path: Path) -> None:
+    class Listener(CrashAfter):
+        ended: object = "never"
+
+        def end(self, summary: object) -> None:
+            self.ended = summary
+
+    crash, finish = Listener(0), Listener(99)
+    with pytest.raises(CrashError):
+        simulate(tmp_path / "run", SETTINGS, callbacks=[crash])
+    summary = simulate(tmp_path / "run", SETTINGS, callbacks=[finish])
+    assert crash.ended is None
+    assert finish.ended == summary
