@@ -1,0 +1,234 @@
+"""`sagefl node` and `sagefl swarm`: real peers on the command line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..settings import nested, parse_options
+from .common import console, fail, friendly_errors, table
+
+__all__ = ["add_to"]
+
+EXTRA = {"grpc", "google", "cryptography", "prometheus_client", "torch", "polars", "pydantic", "safetensors", "tomli_w"}
+group = typer.Typer(help="A real peer: identities, running, status.", no_args_is_help=True)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Mistakes in one line; a missing extra with how to get it."""
+    with friendly_errors():
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in EXTRA:
+                raise
+            fail(f"nodes need {error.name}, which is not installed: pip install 'sagefl[node]'")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    app.add_typer(group, name="node")
+    app.command()(swarm)
+
+
+@group.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The federation's folder; its authority is made if there is none.")],
+    names: Annotated[list[str], typer.Argument(help="Nodes to make identities for: a-z, 0-9 and hyphens.")],
+    days: Annotated[float, typer.Option(min=0, help="How long the certificates are valid.")] = 365,
+) -> None:
+    """Make a federation's certificate authority and an identity for each node."""
+    with _explained():
+        from ..node.identity import Authority, check_name, fingerprint
+
+        for name in names:
+            check_name(name)
+        home = folder / "authority"
+        authority = Authority(home) if (home / "ca.key").exists() else Authority.create(home)
+        out = console()
+        for name in names:
+            made = authority.issue(name, folder / name, days)
+            out.print(f"{folder / name}  key {fingerprint(made)}")
+        out.print(f"Copy each folder to its node (identity = ...). Keep {home} off the nodes: it can make members.")
+
+
+@group.command()
+def revoke(
+    folder: Annotated[Path, typer.Argument(help="The federation's folder.")],
+    names: Annotated[list[str], typer.Argument(help="Nodes whose certificates are no longer accepted.")],
+) -> None:
+    """Put nodes on the revocation list."""
+    with _explained():
+        from cryptography import x509
+
+        from ..node.identity import Authority
+
+        authority = Authority(folder / "authority")
+        listed = folder / "authority" / "revoked.pem"
+        for name in names:
+            authority.revoke(x509.load_pem_x509_certificate((folder / name / "node.pem").read_bytes()))
+        console().print(f"Copy {listed} over revoked.pem in every node's identity folder; running nodes read it anew.")
+
+
+@group.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="The node's TOML config.")],
+    insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; loopback addresses only.")] = False,
+) -> None:
+    """Run a node until its last round, or until stopped; a stopped one goes on where it was."""
+    with _explained():
+        from ..node.running import run_node
+
+        status = run_node(config, insecure=insecure)
+    raise typer.Exit(status)
+
+
+@group.command()
+def status(
+    where: Annotated[Path, typer.Argument(help="The node's config or its run directory.")],
+    json_: Annotated[bool, typer.Option("--json", help="The whole status as JSON.")] = False,
+) -> None:
+    """Say what a node is doing: round, accuracy, last decision, events, privacy account."""
+    import json
+
+    with _explained():
+        from ..node.config import NodeConfig
+        from ..node.status import read_status
+
+        directory = where if where.is_dir() else Path(NodeConfig.read(where).directory)
+        found = read_status(directory)
+    if json_:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for line in _status_lines(found):
+        typer.echo(line)
+
+
+@group.command("config")
+def config_() -> None:
+    """Print every key of a node's config with its meaning."""
+    with _explained():
+        from ..node.config import NodeConfig
+        from .simulate import _schema_lines
+
+        for line in _schema_lines(NodeConfig):
+            typer.echo(line)
+
+
+def swarm(
+    nodes: Annotated[int, typer.Option(min=2, help="Number of node processes.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds each node trains.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="Folder for configs, identities and runs.")] = None,
+    method: Annotated[str, typer.Option(help="Method, with options as id:name=value:...")] = "sage-os",
+    alpha: Annotated[float, typer.Option(help="Dirichlet concentration of the data.")] = 0.3,
+    degree: Annotated[int, typer.Option(min=1, help="Neighbours of each node.")] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
+    minutes: Annotated[float, typer.Option(help="Give up after this long.")] = 15.0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any node config key, section.key=value.")] = None,
+) -> None:
+    """Start real nodes on this machine, with identities and mutual TLS, and watch them learn from each other."""
+    with _explained():
+        from ..node.swarm import Swarm
+        from ..simulation.config import merged, method_config
+
+        folder = out or Path("runs") / time.strftime("swarm-%Y%m%d-%H%M%S")
+        base: dict[str, Any] = {"rounds": rounds, "data": {"alpha": alpha}, "method": method_config(method)}
+        made = Swarm(folder, nodes, merged(base, nested(parse_options(set_ or []))), degree, seed)
+        shown = console()
+        shown.print(f"{nodes} nodes, {rounds} rounds, {method}; mutual TLS on 127.0.0.1; files in {folder}")
+        try:
+            with made, _view(shown, rounds) as show:
+                made.watch(show, 60 * minutes)
+        except KeyboardInterrupt:
+            fail(f"stopped; every node left a checkpoint in {folder}/nodes")
+        summary = made.merge()
+    _print_end(folder, summary)
+
+
+# How it looks -----------------------------------------------------------------------------------------------------
+
+
+def _status_lines(found: Mapping[str, Any]) -> list[str]:
+    last = found.get("last") or {}
+    state = found["phase"] if found["running"] or found["phase"] == "stopped" else "not running (ended without notice)"
+    lines = [
+        f"{found['name']}: {state}, round {found['round']} of {found['rounds']}, {found['age']:.0f} s ago",
+        f"serving on port {found['port']}; metrics on port {found['metrics_port'] or '-'}",
+    ]
+    if last:
+        lines.append(f"last decision: {_decision(last)}; accuracy {_number(last.get('accuracy'))}")
+    if privacy := found.get("privacy"):
+        lines.append(
+            f"privacy: epsilon {privacy['per_answer']:g} an answer, {privacy['total']:g} in all, "
+            f"{privacy['worst']:g} towards the neighbour who asked most"
+        )
+    lines.append("events: " + (", ".join(f"{k} {v}" for k, v in found["events"].items()) or "none"))
+    return lines
+
+
+class _view:  # noqa: N801 (used like a function)
+    """A live table on a terminal, a line per node and round elsewhere."""
+
+    def __init__(self, out: Any, rounds: int) -> None:
+        self.out, self.rounds = out, rounds
+        self._seen: dict[str, int] = {}
+        self._live: Any = None
+
+    def __enter__(self) -> Callable[[Mapping[str, dict[str, Any] | None]], None]:
+        if self.out.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self.out, refresh_per_second=4)
+            self._live.start()
+        return self._show
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _show(self, statuses: Mapping[str, dict[str, Any] | None]) -> None:
+        if self._live is not None:
+            head = ("node", "round", "accuracy", "decision", "neighbours", "bytes")
+            self._live.update(table(head, [_row(n, s) for n, s in statuses.items()], ("node", "decision")))
+            return
+        for name, status in statuses.items():
+            if status is not None and status["round"] > self._seen.get(name, 0):
+                self._seen[name] = status["round"]
+                _, round, accuracy, decision, degree, size = _row(name, status)
+                self.out.print(
+                    f"{name}: round {round}/{self.rounds}  accuracy {accuracy}  {decision}  {degree} neighbours  {size}"
+                )
+
+
+def _row(name: str, status: Mapping[str, Any] | None) -> tuple[str, ...]:
+    last = (status or {}).get("last") or {}
+    if not status or not last:
+        return name, "starting", "", "", "", ""
+    size = f"{last['wire_bytes'] / 1024:.0f} kB"
+    return name, str(status["round"]), _number(last.get("accuracy")), _decision(last), str(last["degree"]), size
+
+
+def _decision(last: Mapping[str, Any]) -> str:
+    chosen = ", ".join(last.get("chosen") or ()) or "nobody"
+    return f"{last.get('reason')} -> {chosen}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _print_end(folder: Path, summary: Mapping[str, Any]) -> None:
+    out = console()
+    out.print(
+        f"\naccuracy {_number(summary['accuracy'])}, own data {_number(summary['client'])}, certified "
+        f"{summary['certified']:.1%}, evidence {summary['budget']:.1%} of the fixed budget, "
+        f"{summary['bytes'] / 1e6:.1f} MB moved"
+    )
+    out.print(f"All nodes as one run: {folder / 'run'}   (try: sagefl replay {folder / 'run'} --lambda 0,5e-4,2e-3)")
+    out.print(f"Each node: {folder / 'nodes'}/*/run; logs beside it")

@@ -1,0 +1,252 @@
+"""What a node asks of one neighbour: every call with a deadline, bounded retries and bounded messages.
+
+Before the first call the neighbour's certificate is fetched by a TLS handshake and judged (CA, name, dates,
+revocation, pinned key); the channel then trusts that one certificate and nothing else, so what was judged is what is
+talked to. Every failure is a `Fault`, whatever the neighbour did.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from .config import host_and_port
+from .errors import Fault
+from .gate import NAME_HEADER
+from .identity import Identity, Refused
+from .wire import node_pb2 as wire
+from .wire import node_pb2_grpc as rpc
+
+__all__ = ["PeerClient"]
+
+KINDS: dict[str, wire.Kind] = {"labels": wire.LABELS, "latents": wire.LATENTS, "probs": wire.PROBS}
+BACKOFF = 0.05  # seconds before the first further attempt, doubled each time
+MESSAGE = 4 * 2**20  # largest single message taken: answers and chunks are far smaller
+
+
+class PeerClient:
+    """One neighbour, seen from here. Calls may come from several threads."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        identity: Identity | None,
+        *,
+        me: str,
+        key: str | None = None,
+        deadline: float = 5.0,
+        transfer_deadline: float = 60.0,
+        retries: int = 1,
+        max_answer: int = MESSAGE,
+    ) -> None:
+        self.name, self.address, self.identity, self.me, self.key = name, address, identity, me, key
+        self.deadline, self.transfer_deadline, self.retries = deadline, transfer_deadline, retries
+        self.max_answer = max(max_answer, MESSAGE)
+        self.sent = self.received = 0  # bytes of messages, both for this neighbour and in all
+        self._channel: grpc.Channel | None = None
+        self._certificate: x509.Certificate | None = None
+        self._lock = threading.Lock()
+
+    # Calls --------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> wire.Description:
+        """What the neighbour publishes."""
+        found: wire.Description = self._unary("Describe", wire.DescribeRequest())
+        return found
+
+    def health(self) -> wire.HealthReport:
+        """Whether the neighbour is there."""
+        found: wire.HealthReport = self._unary("Health", wire.HealthRequest())
+        return found
+
+    def probe(self, kind: str, inputs: npt.NDArray[Any], digest: bytes) -> bytes:
+        """Its raw answers to inputs, from the snapshot `digest` and no other."""
+        little = np.ascontiguousarray(inputs, dtype=inputs.dtype.newbyteorder("<"))
+        request = wire.ProbeRequest(kind=KINDS[kind], count=len(inputs), inputs=little.tobytes(), digest=digest)
+        answer: wire.ProbeAnswer = self._unary("Probe", request)
+        if answer.digest != digest:
+            raise Fault("wrong-digest", "another snapshot answered than the one asked")
+        return bytes(answer.answers)
+
+    def read(self, what: str, digest: bytes, most: int) -> npt.NDArray[np.float32]:
+        """Something small it publishes, at most `most` numbers."""
+        reading: wire.Reading = self._unary("Read", wire.ReadRequest(what=what, digest=digest))
+        if not reading.values or len(reading.values) % 4 or len(reading.values) > 4 * most:
+            raise Fault("wrong-shape", f"{len(reading.values)} bytes for {what}, expected 4 to {4 * most}")
+        values = np.frombuffer(reading.values, "<f4")
+        if not np.isfinite(values).all():
+            raise Fault("not-finite", f"its {what} holds NaN or infinity")
+        return values
+
+    def pull(self, digest: bytes, most: int, *, full: bool = False) -> bytes:
+        """The shared block (or the full model) of a snapshot as safetensors, at most `most` bytes."""
+        request = wire.PullRequest(digest=digest)
+        method = "Inspect" if full else "Pull"
+        end = time.monotonic() + self.transfer_deadline
+
+        def attempt(remaining: float) -> bytes:
+            stream = getattr(self._stub(remaining), method)(request, timeout=remaining, metadata=self._metadata())
+            try:
+                return self._gather(stream, most)
+            finally:
+                stream.cancel()
+
+        content: bytes = self._attempts(attempt, end)
+        self._count(request.ByteSize(), len(content))
+        return content
+
+    def recheck(self) -> None:
+        """Judge the certificate in use again: it may have been revoked, or have expired, since."""
+        certificate, identity = self._certificate, self.identity
+        if certificate is not None and identity is not None:
+            try:
+                identity.judge(certificate, {self.name: self.key})
+            except Refused as refused:
+                self.close()
+                raise Fault(f"refused-{refused.kind}", str(refused)) from None
+
+    def close(self) -> None:
+        """Hang up."""
+        with self._lock:
+            channel, self._channel, self._certificate = self._channel, None, None
+        if channel is not None:
+            channel.close()
+
+    # How a call is made -------------------------------------------------------------------------------------------
+
+    def _unary(self, method: str, request: Any) -> Any:
+        def attempt(remaining: float) -> Any:
+            stub = self._stub(remaining)
+            return getattr(stub, method)(request, timeout=remaining, metadata=self._metadata())
+
+        answer = self._attempts(attempt, time.monotonic() + self.deadline)
+        self._count(request.ByteSize(), answer.ByteSize())
+        return answer
+
+    def _attempts(self, attempt: Callable[[float], Any], end: float) -> Any:
+        """Try until it works, the neighbour means no, or time is up."""
+        for number in range(self.retries + 1):
+            pause = BACKOFF * 2**number
+            try:
+                return attempt(max(end - time.monotonic(), 0.001))
+            except (OSError, ssl.SSLError) as error:
+                fault = Fault("no-answer", f"cannot connect: {error}")
+            except grpc.RpcError as error:
+                fault = _fault(error)
+                if fault.kind == "no-answer":
+                    self.close()  # the next attempt connects, and judges, anew
+                pause = max(pause, _retry_after(error))
+            if fault.kind not in ("no-answer", "over-limit") or number == self.retries:
+                raise fault
+            if time.monotonic() + pause >= end:
+                raise fault
+            time.sleep(pause)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _gather(self, stream: Iterator[wire.Chunk], most: int) -> bytes:
+        parts: list[bytes] = []
+        size = total = 0
+        for chunk in stream:
+            if not parts:
+                total = chunk.total
+                if not 0 < total <= most:
+                    raise Fault("oversized", f"it announces {total} bytes, expected 1 to {most}")
+            if not chunk.data:
+                raise Fault("malformed", "it sent an empty chunk")
+            size += len(chunk.data)
+            if size > total:
+                raise Fault("endless", f"it sends more than the {total} bytes it announced")
+            parts.append(chunk.data)
+        if size != total or not parts:
+            raise Fault("truncated", f"it sent {size} of {total} bytes")
+        return b"".join(parts)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return ((NAME_HEADER, self.me),) if self.identity is None else ()
+
+    def _count(self, sent: int, received: int) -> None:
+        with self._lock:
+            self.sent += sent
+            self.received += received
+
+    # How it connects ----------------------------------------------------------------------------------------------
+
+    def _stub(self, remaining: float) -> Any:
+        with self._lock:
+            if self._channel is None:
+                self._channel = self._connect(remaining)
+            return rpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def _connect(self, remaining: float) -> grpc.Channel:
+        options = [
+            ("grpc.max_receive_message_length", self.max_answer),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+            ("grpc.enable_retries", 0),
+        ]
+        if self.identity is None:
+            return grpc.insecure_channel(self.address, options)
+        certificate = self._introduce(self.identity, remaining)
+        self._certificate = certificate
+        trusted = certificate.public_bytes(Encoding.PEM)
+        credentials = grpc.ssl_channel_credentials(trusted, self.identity.key, self.identity.certificate)
+        return grpc.secure_channel(self.address, credentials, [*options, ("grpc.ssl_target_name_override", self.name)])
+
+    def _introduce(self, identity: Identity, remaining: float) -> x509.Certificate:
+        """The neighbour's certificate, judged; TLS itself has checked that it holds the key."""
+        try:
+            with (
+                socket.create_connection(host_and_port(self.address), timeout=remaining) as plain,
+                identity.tls().wrap_socket(plain, server_hostname=self.name) as secure,
+            ):
+                found = secure.getpeercert(binary_form=True)
+        except ssl.SSLCertVerificationError as error:
+            raise Fault("refused-untrusted", f"its certificate does not verify: {error.verify_message}") from None
+        certificate = x509.load_der_x509_certificate(found or b"")
+        try:
+            identity.judge(certificate, {self.name: self.key})
+        except Refused as refused:
+            raise Fault(f"refused-{refused.kind}", str(refused)) from None
+        return certificate
+
+
+def _fault(error: grpc.RpcError) -> Fault:
+    """What a status means here."""
+    code, details = error.code(), (error.details() or "")[:300]
+    kinds = {
+        grpc.StatusCode.UNAVAILABLE: "no-answer",
+        grpc.StatusCode.DEADLINE_EXCEEDED: "no-answer",
+        grpc.StatusCode.CANCELLED: "no-answer",
+        grpc.StatusCode.NOT_FOUND: "gone",
+        grpc.StatusCode.PERMISSION_DENIED: "refused",
+        grpc.StatusCode.UNAUTHENTICATED: "refused",
+        grpc.StatusCode.FAILED_PRECONDITION: "refused",
+        grpc.StatusCode.RESOURCE_EXHAUSTED: "over-limit",
+    }
+    kind = kinds.get(code, "peer-error")
+    if kind == "over-limit" and "larger than max" in details:
+        kind = "oversized"
+    if "deserializing" in details:
+        kind = "malformed"
+    return Fault(kind, f"{code.name}: {details}")
+
+
+def _retry_after(error: grpc.RpcError) -> float:
+    with suppress(TypeError, ValueError):
+        for key, value in error.trailing_metadata() or ():
+            if key == "retry-after-ms":
+                return min(max(int(value), 0), 3_600_000) / 1000
+    return 0.0

@@ -1,0 +1,225 @@
+"""A node's configuration: one TOML file with a schema; paths in it are relative to the file.
+
+What decides the learning (data, model, training, method, evaluation) is described by the same sections as a
+simulated run, so a node's run directory holds a ``run.toml`` that everything downstream can read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ..methods import Method, method
+from ..selection.private import RandomisedResponse, priced_for
+from ..simulation.config import (
+    ConfigError,
+    DataConfig,
+    EvaluationConfig,
+    MethodConfig,
+    ModelConfig,
+    RunConfig,
+    TopologyConfig,
+    TrainingConfig,
+    checked,
+)
+from .identity import NAME
+from .limits import Limits
+
+__all__ = ["NeighbourConfig", "NodeConfig", "PrivacyConfig", "host_and_port", "is_loopback"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class NeighbourConfig(_Section):
+    """One neighbour: who may call, and whom this node calls."""
+
+    address: str = Field(description="host:port")
+    number: int = Field(ge=0, description="its number in the federation, as audits name it")
+    key: str | None = Field(
+        default=None, pattern="^[0-9a-f]{64}$", description="pinned key: the fingerprint sagefl node init prints"
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        host_and_port(value)
+        return value
+
+
+class ExchangeConfig(_Section):
+    """How this node deals with its neighbours."""
+
+    deadline: float = Field(default=5.0, gt=0, description="seconds a neighbour has for one answer")
+    transfer_deadline: float = Field(default=60.0, gt=0, description="seconds a neighbour has to send its model")
+    retries: int = Field(default=1, ge=0, le=10, description="further attempts within the deadline")
+    wait: float = Field(default=0.0, ge=0, description="seconds to wait for all neighbours before the first round")
+    pace: float = Field(default=0.0, ge=0, description="rounds begin at least this many seconds apart")
+    linger: float | None = Field(
+        default=None, ge=0, description="seconds to go on serving after the last round; none: until stopped"
+    )
+    norm_ratio: float = Field(
+        default=10.0, gt=1, description="refuse a block whose norm is this many times one's own, or more"
+    )
+
+
+class ServeConfig(_Section):
+    """What this node gives away beyond probe answers and its shared block."""
+
+    inspect: bool = Field(default=False, description="hand out the full model, head included (PENS, FedFomo, DPFL ...)")
+    reads: tuple[str, ...] = Field(
+        default=("degree", "samples"),
+        description="what may be read; add head, last-layer, loss ... for methods that ask",
+    )
+
+
+class PrivacyConfig(_Section):
+    """Randomised response on labels: how this node answers, and how it expects its neighbours to."""
+
+    mechanism: Literal["none", "k-rr", "bitwise"] = Field(default="none", description="how labels are perturbed")
+    epsilon: float = Field(default=1.0, gt=0, description="privacy loss of one answer")
+
+
+class MetricsConfig(_Section):
+    """The Prometheus endpoint."""
+
+    address: str | None = Field(default=None, description="host:port (port 0: any); none: no endpoint")
+    expose: bool = Field(default=False, description="allow an address that is not loopback: it has no authentication")
+
+
+class NodeConfig(_Section):
+    """One node."""
+
+    name: str = Field(pattern=f"^{NAME.pattern}$", description="this node, as its certificate names it")
+    number: int = Field(default=0, ge=0, description="its number in the federation: keys its random streams")
+    directory: str = Field(default="run", description="run directory: results, checkpoints, events, status")
+    identity: str = Field(default="identity", description="folder with node.key, node.pem, ca.pem, revoked.pem")
+    listen: str = Field(default="127.0.0.1:7443", description="host:port to serve on (port 0: any)")
+    rounds: int = Field(default=250, ge=1, description="rounds to train")
+    seed: int = Field(default=1, ge=0, description="seed shared by the federation: initial weights, splits, draws")
+    clients: int = Field(
+        default=1,
+        ge=1,
+        description="1: all of the data is this node's; else it is dealt to so many clients",
+    )
+    threads: int = Field(default=1, ge=1, description="threads for training and for answering")
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    method: MethodConfig = MethodConfig()
+    evaluation: EvaluationConfig = EvaluationConfig(every=1)
+    topology: TopologyConfig = TopologyConfig()
+    exchange: ExchangeConfig = ExchangeConfig()
+    serve: ServeConfig = ServeConfig()
+    limits: Limits = Limits()
+    privacy: PrivacyConfig = PrivacyConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    neighbours: dict[str, NeighbourConfig] = Field(default_factory=dict, description="by certificate name")
+
+    @model_validator(mode="after")
+    def _fits(self) -> NodeConfig:
+        host_and_port(self.listen)
+        if self.name in self.neighbours:
+            raise ValueError(f"{self.name} cannot be its own neighbour")
+        numbers = [self.number, *(n.number for n in self.neighbours.values())]
+        if len(set(numbers)) != len(numbers):
+            raise ValueError(f"every node of the federation has its own number, got {numbers}")
+        if self.clients > 1 and max(numbers) >= self.clients:
+            raise ValueError(f"number {max(numbers)} does not fit into a federation of {self.clients} clients")
+        address = self.metrics.address
+        if address is not None and not self.metrics.expose and not is_loopback(address):
+            raise ValueError(f"metrics.address {address} is not loopback; set metrics.expose = true if that is meant")
+        return self
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> NodeConfig:
+        """A config from plain values; every mistake is named."""
+        return checked(cls, document)
+
+    @classmethod
+    def read(cls, path: Path) -> NodeConfig:
+        """A config from a TOML file, its paths made absolute."""
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read config {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        config = cls.parse(document)
+        home = path.resolve().parent
+        return config.model_copy(
+            update={"directory": str(home / config.directory), "identity": str(home / config.identity)}
+        )
+
+    def to_toml(self) -> str:
+        """As `read` reads it."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+    @property
+    def numbers(self) -> dict[int, str]:
+        """Neighbours' names by number."""
+        return {n.number: name for name, n in sorted(self.neighbours.items())}
+
+    @property
+    def part(self) -> int:
+        """Which part of the data is this node's."""
+        return self.number if self.clients > 1 else 0
+
+    def mechanism(self, classes: int) -> RandomisedResponse | None:
+        """How labels are perturbed, here and at every neighbour."""
+        if self.privacy.mechanism == "none":
+            return None
+        return RandomisedResponse(self.privacy.epsilon, classes, self.privacy.mechanism)
+
+    def effective_method(self, classes: int) -> tuple[Method, dict[str, Any]]:
+        """The method, its rule priced for private answers, and the options that say so (for the record)."""
+        made = method(self.method.id, **self.method.options)
+        options = dict(self.method.options)
+        mechanism = self.mechanism(classes)
+        if mechanism is not None:
+            plain, made.selector = made.selector, priced_for(made.selector, mechanism)
+            prices = {f.name: getattr(made.selector, f.name) for f in fields(plain)}
+            options |= {name: value for name, value in prices.items() if value != getattr(plain, name)}
+        return made, options
+
+    def run_config(self, options: Mapping[str, Any]) -> RunConfig:
+        """This node as a run: what ``run.toml`` says."""
+        most = max([self.number, *(n.number for n in self.neighbours.values())]) + 1
+        return RunConfig(
+            clients=max(self.clients, most),
+            rounds=self.rounds,
+            seed=self.seed,
+            data=self.data,
+            topology=self.topology,
+            model=self.model,
+            training=self.training,
+            method=MethodConfig(id=self.method.id, options=dict(options)),
+            evaluation=self.evaluation,
+        )
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """``127.0.0.1:7443`` or ``[::1]:7443`` in two parts."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"an address is written host:port, got {address!r}")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address can only be reached from this machine."""
+    host, _ = host_and_port(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,327 @@
+"""Who is who: a federation's own certificate authority, a key and certificate per node, and a revocation list.
+
+A node's identity is the DNS name in its certificate (``alice``), signed by the federation's CA. `Identity` is what one
+node holds; `judge` is the whole policy: right name, signed by this CA, in date, not revoked, and the pinned key where
+one is configured. Both directions use it: the server on the certificate TLS has verified, the client on the
+certificate it will then insist on (see `sagefl.node.client`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import ssl
+import stat
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from .errors import NodeError
+
+__all__ = ["Authority", "Identity", "Refused", "check_name", "fingerprint", "now"]
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+SKEW = datetime.timedelta(days=1)  # certificates are valid from yesterday on: clocks of peers differ
+CA_DAYS, NODE_DAYS = 3650, 365
+PEM = serialization.Encoding.PEM
+
+
+class Refused(Exception):  # noqa: N818 (a verdict, not an error)
+    """A certificate that is not accepted; `kind` is counted, the text says why."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+def now() -> datetime.datetime:
+    """The wall clock; only certificates are judged by it."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+def check_name(name: str) -> str:
+    """A node's name, which becomes the DNS name in its certificate."""
+    if not NAME.fullmatch(name):
+        raise NodeError(f"{name!r} cannot name a node: use lower-case letters, digits and hyphens, at most 63")
+    return name
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """What a neighbour's key is pinned by: sha256 over its public key."""
+    key = certificate.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    digest = hashes.Hash(hashes.SHA256())
+    digest.update(key)
+    return digest.finalize().hex()
+
+
+# The federation's side -------------------------------------------------------------------------------------------
+
+
+class Authority:
+    """A federation's certificate authority in one folder: ``ca.key``, ``ca.pem`` and ``revoked.pem``.
+
+    Whoever holds ``ca.key`` can make members; keep it off the nodes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+            self.certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
+        except (OSError, ValueError) as error:
+            raise NodeError(f"{folder} holds no usable certificate authority: {error}") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise NodeError(f"{folder}/ca.key is not an elliptic-curve key: make a new federation in another folder")
+        self.key = key
+
+    @classmethod
+    def create(cls, folder: Path, name: str = "sagefl federation", days: int = CA_DAYS) -> Authority:
+        """A fresh authority; an existing one is never overwritten."""
+        if (folder / "ca.key").exists():
+            raise NodeError(f"{folder} already holds an authority: use it, or choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = _common_name(name)
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        made = (
+            _certificate(subject, subject, key.public_key(), days)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        _write_secret(folder / "ca.key", _key_bytes(key))
+        _write_public(folder / "ca.pem", made.public_bytes(PEM))
+        authority = cls(folder)
+        authority._sign_revocations([])
+        return authority
+
+    def issue(self, name: str, folder: Path, days: float = NODE_DAYS) -> x509.Certificate:
+        """A key and certificate for `name` in `folder`, with the CA's certificate and revocation list beside them."""
+        check_name(name)
+        if (folder / "node.key").exists():
+            raise NodeError(f"{folder} already holds an identity: choose another folder, or remove that one first")
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        key = ec.generate_private_key(ec.SECP256R1())
+        purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
+        usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        made = (
+            _certificate(_common_name(name), self.certificate.subject, key.public_key(), days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(purposes, critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        _write_secret(folder / "node.key", _key_bytes(key))
+        _write_public(folder / "node.pem", made.public_bytes(PEM))
+        _write_public(folder / "ca.pem", self.certificate.public_bytes(PEM))
+        _write_public(folder / "revoked.pem", (self.folder / "revoked.pem").read_bytes())
+        return made
+
+    def revoke(self, certificate: x509.Certificate) -> Path:
+        """Add a certificate to the revocation list; copy the returned file to every node's folder."""
+        listed = _read_revocations(self.folder / "revoked.pem", self.certificate)
+        return self._sign_revocations(sorted(listed | {certificate.serial_number}))
+
+    def _sign_revocations(self, serials: list[int]) -> Path:
+        listed = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
+        listed = listed.last_update(now() - SKEW).next_update(now() + datetime.timedelta(days=CA_DAYS))
+        for serial in serials:
+            entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now())
+            listed = listed.add_revoked_certificate(entry.build())
+        path = self.folder / "revoked.pem"
+        _write_public(path, listed.sign(self.key, hashes.SHA256()).public_bytes(PEM))
+        return path
+
+
+# One node's side -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Identity:
+    """One node's key, certificate, CA and revocation list, as loaded from a folder that `Authority.issue` filled."""
+
+    folder: Path
+    key: bytes
+    certificate: bytes
+    ca: bytes
+    name: str
+    trouble: Callable[[str], None] = field(default=lambda why: None)  # told once when the revocation list is unusable
+    _revoked: frozenset[int] = frozenset()
+    _stamp: tuple[int, int, int] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def load(cls, folder: Path) -> Identity:
+        """Read an identity; one that cannot work, or whose key others may read, is refused here and not in a call."""
+        key, certificate, ca = (_read(folder / name) for name in ("node.key", "node.pem", "ca.pem"))
+        if stat.S_IMODE((folder / "node.key").stat().st_mode) & 0o077:
+            raise NodeError(f"{folder}/node.key can be read by others: chmod 600 {folder}/node.key")
+        try:
+            own = x509.load_pem_x509_certificate(certificate)
+            private = serialization.load_pem_private_key(key, None)
+        except ValueError as error:
+            raise NodeError(
+                f"{folder} holds no usable identity: {error}; issue it again with sagefl node init"
+            ) from None
+        if private.public_key() != own.public_key():
+            raise NodeError(f"{folder}: node.key and node.pem do not belong together; issue the identity again")
+        names = _names(own)
+        if len(names) != 1:
+            raise NodeError(f"{folder}/node.pem names {names or 'nobody'}; expected exactly one node")
+        identity = cls(folder, key, certificate, ca, names[0])
+        identity._revoked = _read_revocations(folder / "revoked.pem", identity._authority)
+        identity._stamp = identity._seen()
+        try:
+            identity.judge(own, {identity.name: None})
+        except Refused as refused:
+            raise NodeError(f"this node's own certificate will not be accepted: {refused}; issue a new one") from None
+        return identity
+
+    @property
+    def _authority(self) -> x509.Certificate:
+        return _parsed(self.ca)
+
+    def revoked(self) -> frozenset[int]:
+        """Serial numbers no longer accepted; the list is read again whenever its file changes."""
+        with self._lock:
+            if (seen := self._seen()) != self._stamp:
+                self._stamp = seen
+                try:
+                    self._revoked = _read_revocations(self.folder / "revoked.pem", self._authority)
+                except NodeError as error:
+                    self.trouble(f"{error}; the list read before stays in force")
+            return self._revoked
+
+    def judge(self, certificate: x509.Certificate, allowed: dict[str, str | None]) -> str:
+        """The neighbour this certificate stands for, or `Refused`; `allowed` maps names to pinned keys or None."""
+        names = _names(certificate)
+        who = ", ".join(names) or "a certificate without a name"
+        try:
+            certificate.verify_directly_issued_by(self._authority)
+        except (ValueError, TypeError, InvalidSignature):
+            raise Refused("foreign-ca", f"{who} is not signed by this federation's CA") from None
+        if len(names) != 1 or names[0] not in allowed:
+            raise Refused("not-a-neighbour", f"{who} is no neighbour in this node's config")
+        if not certificate.not_valid_before_utc <= now() <= certificate.not_valid_after_utc:
+            until = f"{certificate.not_valid_before_utc:%F} to {certificate.not_valid_after_utc:%F}"
+            raise Refused("expired", f"the certificate of {who} is valid from {until}")
+        if certificate.serial_number in self.revoked():
+            raise Refused("revoked", f"the certificate of {who} is revoked")
+        pinned = allowed[names[0]]
+        if pinned is not None and fingerprint(certificate) != pinned:
+            raise Refused("replaced-key", f"{who} shows another key than the one pinned in this node's config")
+        return names[0]
+
+    def judge_pem(self, pem: bytes, allowed: dict[str, str | None]) -> str:
+        """`judge`, on a certificate as TLS hands it over."""
+        try:
+            certificate = _parsed(pem)
+        except ValueError as error:
+            raise Refused("unreadable", f"the certificate cannot be read: {error}") from None
+        return self.judge(certificate, allowed)
+
+    def tls(self) -> ssl.SSLContext:
+        """A client's TLS settings: this identity, trusting this CA alone."""
+        context = ssl.create_default_context(cadata=self.ca.decode())
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["h2"])
+        context.load_cert_chain(self.folder / "node.pem", self.folder / "node.key")
+        return context
+
+    def _seen(self) -> tuple[int, int, int] | None:
+        try:
+            found = (self.folder / "revoked.pem").stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+# Pieces ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _parsed(pem: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem)
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return found.value.get_values_for_type(x509.DNSName)
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float
+) -> x509.CertificateBuilder:
+    start = now() - SKEW
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(max(now() + datetime.timedelta(days=days), start + datetime.timedelta(seconds=1)))
+    )
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def _read_revocations(path: Path, authority: x509.Certificate) -> frozenset[int]:
+    try:
+        listed = x509.load_pem_x509_crl(_read(path))
+    except ValueError as error:
+        raise NodeError(f"{path} is not a revocation list: {error}") from None
+    key = authority.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
+        raise NodeError(f"{path} is not signed by this federation's CA: copy it again from where the CA is kept")
+    return frozenset(entry.serial_number for entry in listed)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NodeError(f"cannot read {path}: {error.strerror}; sagefl node init makes a node's identity") from None
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    """Readable by the owner alone from the first byte on; an existing file is never opened."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _write_public(path: Path, content: bytes) -> None:
+    """Replaced in one step: nodes read the revocation list while it is rewritten."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    Path(partial).chmod(0o644)
+    Path(partial).replace(path)

@@ -1,0 +1,193 @@
+"""This node's own model: training, publishing, scoring, mixing. A population matrix with one row that is trained.
+
+Further rows hold what neighbours sent, one per neighbour, only while a decision needs it; so the very tasks that the
+simulator runs (`sagefl.learning.workbench`) run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..data import IID, Dataset, Dirichlet, Federation, Partitioner, Shards, load
+from ..exchange import Mix, Sizes
+from ..learning.layout import Layout
+from ..learning.models import build_model
+from ..learning.population import Population
+from ..learning.training import LocalTraining, TrainingOptions
+from ..learning.workbench import Corpus, Workbench
+from ..streams import stream
+from .config import NodeConfig
+from .snapshots import Snapshot
+
+__all__ = ["Learner"]
+
+ME = 0  # this node's row
+Indices = npt.NDArray[np.int64]
+
+
+class Learner:
+    """Data, model and rows of one node."""
+
+    def __init__(self, config: NodeConfig, hooks: LocalTraining, dataset: Dataset | None = None) -> None:
+        self.config = config
+        self.dataset = dataset or load(config.data.dataset)
+        self.federation = Federation.build(
+            self.dataset, _partitioner(config), config.clients, config.seed, config.data.anchor, config.data.eval
+        )
+        self.roles = self.federation.roles[config.part]
+        self.model: nn.Module = build_model(
+            config.model.name, self.dataset.input_shape, self.dataset.classes, config.seed, config.model.options
+        )
+        self.layout = Layout.of(self.model, config.model.shared)
+        self.rows = {number: i + 1 for i, number in enumerate(sorted(config.numbers))}
+        self.population = Population.allocate(self.layout, 1 + len(self.rows))
+        self.population.reset(self.layout.flatten(self.model))
+        self.bench = Workbench(
+            self.model, self.layout, self.population, self._corpus(), self._options(), hooks, self._seed()
+        )
+        self.latent_shape = self._latent_shape()
+
+    @property
+    def latent(self) -> int:
+        """Scalars of one latent; 0 where the model offers none."""
+        return int(np.prod(self.latent_shape)) if self.latent_shape is not None else 0
+
+    # A round ------------------------------------------------------------------------------------------------------
+
+    def anchors(self, round: int) -> Indices:
+        """This round's anchors in their order."""
+        c = self.config
+        return self.federation.anchors(c.part, round, c.seed, c.data.anchor_order)
+
+    def train(self, round: int) -> tuple[float, int]:
+        """One round of local training; returns (mean loss, samples seen)."""
+        return self.bench.train(ME, round)
+
+    def snapshot(self, round: int, loss: float, samples: int) -> Snapshot:
+        """The present row as something to publish."""
+        return Snapshot.of(self.model, self.layout, self.population.params[ME], round, loss, samples)
+
+    def published(self) -> Tensor:
+        """The shared block that this round's training ended with."""
+        return self.population.params[ME, self.layout.shared]
+
+    def mix(self, round: int, mix: Mix) -> None:
+        """omega <- own * omega + the blocks put in place by `hold`."""
+        pulls = [(self.rows[number], age, weight) for number, age, weight in mix.pulls]
+        self.bench.mix(ME, round, mix.own, pulls)
+
+    # What neighbours sent -----------------------------------------------------------------------------------------
+
+    def hold(self, number: int, row: Tensor, *, full: bool) -> None:
+        """Put a neighbour's block (under this node's own head) or its full model into the neighbour's row."""
+        place = self.population.snapshots[0, self.rows[number]]
+        if full:
+            place.copy_(row)
+        else:
+            place.copy_(self.population.snapshots[0, ME])
+            place[self.layout.shared] = row[self.layout.shared]
+
+    def latents(self, number: int, round: int, indices: Indices) -> npt.NDArray[Any]:
+        """Latents of anchors through the block held for a neighbour."""
+        return self.bench.answer(self.rows[number], round, 0, indices, "latents")
+
+    def score_latents(self, round: int, latents: npt.NDArray[Any], indices: Indices, loss: str) -> npt.NDArray[Any]:
+        """Losses of one neighbour's latents through this node's own head."""
+        shaped = latents.reshape(len(latents), *(self.latent_shape or ()))
+        losses: npt.NDArray[Any] = self.bench.score(ME, round, shaped[None], indices, loss)[0]
+        return losses
+
+    def inspect(
+        self,
+        round: int,
+        models: Sequence[int | None],
+        groups: Sequence[Sequence[int]] | None,
+        split: str,
+        metric: str,
+    ) -> npt.NDArray[np.float64]:
+        """Full models held here, evaluated on this node's own samples; None is its own."""
+        indices = self.roles.train if split == "train" else self.roles.anchor
+        rows = [None if number is None else (self.rows[number], 0) for number in models]
+        return self.bench.inspect(ME, round, rows, groups, indices, metric)
+
+    def read(self, round: int, what: str) -> npt.NDArray[np.float32]:
+        """This node's own head or last layer, as published."""
+        return self.bench.read(ME, round, what)
+
+    # Measuring ----------------------------------------------------------------------------------------------------
+
+    def evaluate(self, *, last: bool) -> dict[str, float]:
+        """The paper's numbers for this node: the shared test set, and its own held-out samples."""
+        confusion = self.bench.confusion(ME, self._test_subset(last))
+        right, ce = self.bench.evaluate(ME, self.roles.eval)
+        own = right / len(self.roles.eval)
+        hit, seen = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
+        f1 = np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)
+        return {
+            "accuracy": float(hit.sum() / confusion.sum()),
+            "macro_f1": float(f1.mean()),
+            "client": own,
+            "weak": own,
+            "client_ce": ce,
+        }
+
+    def sizes(self, answers: Mapping[str, int]) -> Sizes:
+        """Bytes of what moves; `answers` per anchor where privacy changes them."""
+        local = [s for s in self.layout.slots if s.start >= self.layout.shared_stop and len(s.shape) > 1]
+        plain = Sizes.of(
+            input_bytes=self.dataset.train_x[:1].nbytes,
+            classes=self.dataset.classes,
+            latent=self.latent,
+            shared_size=self.layout.shared_size,
+            local_size=self.layout.local_size,
+            last=local[-1].size if local else 0,
+        )
+        return replace(plain, answers={**plain.answers, **answers})
+
+    # Pieces -------------------------------------------------------------------------------------------------------
+
+    def _test_subset(self, last: bool) -> Indices:
+        total, wanted = len(self.dataset.test_y), self.config.evaluation.subset
+        if last or wanted == 0 or wanted >= total:
+            return np.arange(total)
+        return np.sort(stream(self.config.seed, "test-subset").choice(total, wanted, replace=False))
+
+    def _corpus(self) -> Corpus:
+        def tensor(array: npt.NDArray[Any]) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array))
+
+        d, shards = self.dataset, [self.roles.train]
+        return Corpus(tensor(d.train_x), tensor(d.train_y), tensor(d.test_x), tensor(d.test_y), d.classes, shards)
+
+    def _options(self) -> TrainingOptions:
+        t = self.config.training
+        return TrainingOptions(
+            t.learning_rate, t.batch_size, t.epochs, t.max_batches, t.reset_optimizer, t.mixing, self.config.rounds
+        )
+
+    def _seed(self) -> int:
+        """Every node its own streams of batches and dropout: here all of them are row 0."""
+        return int(stream(self.config.seed, "node", self.config.number).integers(2**62))
+
+    def _latent_shape(self) -> tuple[int, ...] | None:
+        latent = getattr(self.model, "latent", None)
+        if latent is None:
+            return None
+        with torch.inference_mode():
+            return tuple(latent(torch.from_numpy(self.dataset.train_x[:1]).float()).shape[1:])
+
+
+def _partitioner(config: NodeConfig) -> Partitioner:
+    if config.clients == 1:
+        return IID()
+    d = config.data
+    if d.partition == "dirichlet":
+        return Dirichlet(d.alpha, d.min_samples)
+    return Shards(d.shards) if d.partition == "shards" else IID()

@@ -1,0 +1,103 @@
+"""How much one caller may ask: token buckets per peer for requests and bytes, and a cap on calls under way.
+
+Buckets run on the monotonic clock, so a clock that jumps changes nothing. A refused call costs the caller nothing but
+tells it when to come back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Bucket", "Limits", "Meter", "OverLimit"]
+
+
+class Limits(BaseModel):
+    """What a neighbour may ask of this node."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    anchors_per_request: int = Field(default=256, ge=1, description="anchor inputs in one probe")
+    requests_per_minute: int = Field(default=3000, ge=1, description="calls per neighbour and minute")
+    bytes_per_minute: int = Field(default=512 * 2**20, ge=1024, description="bytes in and out per neighbour and minute")
+    calls_at_once: int = Field(default=8, ge=1, description="calls of one neighbour under way at the same time")
+    model_bytes: int = Field(default=256 * 2**20, ge=1024, description="largest model served or taken")
+    stream_seconds: float = Field(default=60.0, gt=0, description="longest a streamed model may take")
+    snapshots: int = Field(default=3, ge=1, description="published snapshots kept for pulls")
+
+
+class OverLimit(Exception):  # noqa: N818 (a verdict, not an error)
+    """A caller that asked too much; `after` seconds from now it may come back."""
+
+    def __init__(self, what: str, after: float) -> None:
+        super().__init__(f"over the limit of {what}; try again in {after:.1f} s")
+        self.what, self.after = what, after
+
+
+@dataclass
+class Bucket:
+    """Tokens that fill up at `rate` a second to at most `size`."""
+
+    rate: float
+    size: float
+    clock: Callable[[], float] = time.monotonic
+    _level: float = field(init=False)
+    _at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._level, self._at = self.size, self.clock()
+
+    def wait(self, amount: float) -> float:
+        """Seconds until `amount` tokens are there, 0 if they are; nothing is taken."""
+        instant = self.clock()
+        self._level = min(self.size, self._level + (instant - self._at) * self.rate)
+        self._at = instant
+        return max(0.0, (min(amount, self.size) - self._level) / self.rate)
+
+    def take(self, amount: float) -> None:
+        """Take tokens; what is larger than the bucket leaves it in debt."""
+        self._level -= amount
+
+
+class Meter:
+    """One caller's buckets and calls under way."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self._requests = Bucket(limits.requests_per_minute / 60, limits.requests_per_minute, clock)
+        self._bytes = Bucket(limits.bytes_per_minute / 60, limits.bytes_per_minute, clock)
+        self._calls = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def call(self, size: int) -> Iterator[None]:
+        """One call of `size` request bytes, from admission to its end."""
+        with self._lock:
+            if self._calls >= self.limits.calls_at_once:
+                raise OverLimit(f"{self.limits.calls_at_once} calls at once", 0.1)
+            self._admit(self._requests, 1, f"{self.limits.requests_per_minute} requests a minute")
+            self._admit(self._bytes, size, f"{self.limits.bytes_per_minute} bytes a minute")
+            self._requests.take(1)
+            self._bytes.take(size)
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    def spend(self, size: int) -> None:
+        """Bytes about to be sent in answer."""
+        with self._lock:
+            self._admit(self._bytes, size, f"{self.limits.bytes_per_minute} bytes a minute")
+            self._bytes.take(size)
+
+    @staticmethod
+    def _admit(bucket: Bucket, amount: float, what: str) -> None:
+        if (after := bucket.wait(amount)) > 0:
+            raise OverLimit(what, after)

@@ -1,0 +1,455 @@
+"""The node: train, publish, find who is there, decide, pull, verify, mix, checkpoint, record; at its own pace.
+
+The service answers from published snapshots in other threads meanwhile. Neighbours that fail cost a restart of the
+decision at most; no neighbour at all, and the node goes on training.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ..data import Dataset, load
+from ..exchange import ExchangeLayer, Sizes
+from ..methods import Method
+from ..selection import Decision, Reason, State
+from ..selection.outcome import decode, encode
+from ..selection.private import PrivateAnswers
+from ..simulation.rundir import SUMMED
+from .client import PeerClient
+from .config import NodeConfig, is_loopback
+from .deciding import Consultation, Neighbour, Verdict
+from .errors import Fault, NodeError
+from .gate import Gate
+from .identity import Identity
+from .journal import Journal
+from .learner import Learner
+from .metrics import Metrics
+from .recording import NODE_METRICS, Recorder, decision_row, traffic_of
+from .service import Published, Server, SharedAccount
+from .snapshots import Shelf
+from .status import write_status
+from .verify import answer_bytes, fits
+
+__all__ = ["Node", "stoppable"]
+
+
+class Node:
+    """One peer of a federation."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        insecure: bool = False,
+        dataset: Dataset | None = None,
+        echo: TextIO | None = None,
+    ) -> None:
+        self.config = config
+        self.identity = None if insecure else Identity.load(Path(config.identity))
+        self._check_setting(insecure)
+        self.stopping = threading.Event()
+        self.journal = Journal(Path(config.directory) / "events.log", echo)
+        data = dataset or load(config.data.dataset)
+        self.method, options = self._method(data.classes)
+        self.learner = Learner(config, self.method.training, data)
+        self.mechanism = config.mechanism(self.learner.dataset.classes)
+        self.recorder = Recorder(config, options, self.journal)
+        self.metrics = Metrics()
+        self.published = self._published()
+        pins = {name: n.key for name, n in config.neighbours.items()}
+        self.gate = Gate(self.identity, pins, config.limits, self.journal)
+        self.clients = {n.number: self._client(name) for name, n in config.neighbours.items()}
+        self.state: State | None = None
+        self.round = 0
+        self._restarts = 0
+        self._record: dict[str, Any] = {}
+        self._seconds: dict[str, float] = {}
+        self.server: Server | None = None
+
+    # Life ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any] | None:
+        """Run to the last round or until stopped; returns the summary, or None when stopped before the end."""
+        self.recorder.prepare()
+        with self.recorder.directory.locked(), self._serving():
+            self._resume()
+            self._wait_for_neighbours()
+            while self.round < self.config.rounds and not self.stopping.is_set():
+                began = time.monotonic()
+                self._one_round()
+                if self.round < self.config.rounds:
+                    self.stopping.wait(max(0.0, self.config.exchange.pace - (time.monotonic() - began)))
+            if self.round < self.config.rounds:
+                self.journal.event("interrupted", round=self.round)
+                return None
+            summary = self.recorder.finish(self._restarts)
+            self.journal.event("finished", round=self.round)
+            self._report("finished")
+            self.stopping.wait(self.config.exchange.linger)
+            return summary
+
+    def stop(self) -> None:
+        """Ask for a clean stop: the round under way ends, a checkpoint is written, callers are let go."""
+        self.stopping.set()
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        self.journal.listeners.append(self.metrics.event)
+        self.gate.traffic = self.metrics.answered
+        if self.identity is not None:
+            self.identity.trouble = lambda why: self.journal.event("revocation-list", why=why)
+        self.server = Server(self.published, self.gate, self.identity, self.config.listen, len(self.clients))
+        try:
+            if self.config.metrics.address is not None:
+                self.metrics.serve(self.config.metrics.address)
+            self.server.start()
+            self.journal.event("serving", port=self.server.port, metrics=self.metrics.port, pid=os.getpid())
+            yield
+        finally:
+            self.published.closing = True
+            self.server.stop()
+            for client in self.clients.values():
+                client.close()
+            self.metrics.close()
+            self._report("stopped")
+
+    def _resume(self) -> None:
+        """Go on from the newest checkpoint, publishing the model it holds so that neighbours find it at once."""
+        self.round, states = self.recorder.resume(self.learner.population, self._checkpoint_identity)
+        self.recorder.forget_losses(self.round)
+        if "selector" in states:
+            self.state = decode(states["selector"])
+        if self.published.account is not None:
+            self.published.account.restore(decode(states.get("privacy", {"dict": []})))
+        self._restarts = int(states.get("restarts", 0))
+        if self.round:
+            self._publish(float(states.get("loss", 0.0)), int(states.get("samples", 0)))
+        self.journal.event("resumed" if self.round else "started", round=self.round, name=self.config.name)
+        self._report("running")
+
+    def _wait_for_neighbours(self) -> None:
+        """Give neighbours that start with this one time to come up."""
+        end = time.monotonic() + self.config.exchange.wait
+        missing = dict(self.clients)
+        while self.round == 0 and missing and time.monotonic() < end and not self.stopping.is_set():
+            for number, client in list(missing.items()):
+                try:
+                    client.health()
+                    del missing[number]
+                except Fault:
+                    self.stopping.wait(0.1)
+
+    # One round ----------------------------------------------------------------------------------------------------
+
+    def _one_round(self) -> None:
+        number = self.round
+        self._seconds = {}
+        with self._phase("train"):
+            loss, samples = self.learner.train(number)
+            self._publish(loss, samples)
+        before = self._evaluate(number)
+        with self._phase("neighbours"):
+            wire = self._wire_bytes()
+            active = self._active()
+        with self._phase("decide"):
+            verdict = self._decide(number, active)
+        with self._phase("mix"):
+            if verdict.mix is not None:
+                self.learner.mix(number, verdict.mix)
+        self._keep_state(verdict, len(active))
+        after = self._evaluate(number)
+        with self._phase("record"):
+            self._write_down(verdict, active, loss, samples, before, after, self._wire_bytes() - wire)
+        self.round = number + 1
+        self._checkpoint(loss, samples)
+        self.metrics.round(self.round, len(active), self._record, self._seconds)
+        self._report("running")
+
+    def _publish(self, loss: float, samples: int) -> None:
+        self.published.shelf.publish(self.learner.snapshot(self.round, loss, samples))
+        self.published.round = self.round
+        if self.published.account is not None:
+            self.published.account.next_round()
+
+    def _active(self) -> dict[int, Neighbour]:
+        """The neighbours that answer in time and whose model fits, each with the snapshot it answers from."""
+        with ThreadPoolExecutor(max(len(self.clients), 1)) as pool:
+            asked = {number: pool.submit(self._describe, client) for number, client in self.clients.items()}
+            active = {}
+            for number, future in sorted(asked.items()):
+                try:
+                    active[number] = Neighbour(number, self.clients[number], future.result())
+                except Fault as fault:
+                    self._heard(number, fault)
+                except Exception as error:
+                    self._heard(number, Fault("unexpected", f"{type(error).__name__}: {error}"))
+        return active
+
+    def _describe(self, client: PeerClient) -> Any:
+        client.recheck()
+        found = client.describe()
+        data = self.learner.dataset
+        fits(found, self.learner.layout, data.classes, data.input_shape, data.train_x.dtype.name, self.mechanism)
+        if not found.digest:
+            raise Fault("not-ready", "it has not published yet, or is shutting down")
+        return found
+
+    def _decide(self, number: int, active: Mapping[int, Neighbour]) -> Verdict:
+        c, anchors = self.config, self.learner.anchors(number)
+        decision: Decision = self.method.selector.begin(
+            tuple(active),
+            len(anchors),
+            (c.seed, number, c.number),
+            state=self.state,
+            round=number,
+            rounds=c.rounds,
+            me=c.number,
+        )
+        with ThreadPoolExecutor(max(len(active), 1)) as pool:
+            consultation = Consultation(
+                self.learner,
+                active,
+                number,
+                anchors,
+                self.mechanism,
+                pool,
+                c.training.mixing,
+                c.exchange.norm_ratio,
+                c.limits.model_bytes,
+                self._own,
+                self._heard,
+            )
+            return consultation.run(decision)
+
+    def _own(self, what: str) -> npt.ArrayLike:
+        """What this node itself publishes, as a neighbour would read it."""
+        newest = self.published.shelf.find()
+        if what in ("loss", "samples") and newest is not None:
+            return newest.told(what)
+        if what == "degree":
+            return len(self.clients)
+        return np.asarray((self.state or {}).get(what, 0.0), dtype=np.float64)
+
+    def _heard(self, number: int, fault: Fault) -> None:
+        name = self.config.numbers[number]
+        self.journal.event(f"fault-{fault.kind}", peer=name, round=self.round, why=str(fault))
+
+    def _keep_state(self, verdict: Verdict, degree: int) -> None:
+        if verdict.outcome.state is not None:
+            self.state = verdict.outcome.state
+            self.published.state = dict(verdict.outcome.state)
+        self.published.degree = degree
+        self._restarts += verdict.restarts
+
+    def _evaluate(self, number: int) -> dict[str, float] | None:
+        last = number + 1 == self.config.rounds
+        if not last and (number + 1) % self.config.evaluation.every:
+            return None
+        with self._phase("evaluate"):
+            return self.learner.evaluate(last=last)
+
+    # Writing down -------------------------------------------------------------------------------------------------
+
+    def _write_down(
+        self,
+        verdict: Verdict,
+        active: Mapping[int, Neighbour],
+        loss: float,
+        samples: int,
+        before: Mapping[str, float] | None,
+        after: Mapping[str, float] | None,
+        wire: int,
+    ) -> None:
+        client, outcome = self.config.number, verdict.outcome
+        traffic = traffic_of(client, verdict, self.method.exchange, self._sizes())
+        merged = outcome.peers if verdict.mix is not None else ()
+        digest = ",".join(active[int(p)].digest.hex() for p in merged)  # type: ignore[call-overload]
+        row = decision_row(self.round, client, verdict, traffic, digest)
+        self.recorder.decided.add([row])
+        record: dict[str, Any] = dict.fromkeys(NODE_METRICS)
+        record |= {
+            "round": self.round,
+            "train_loss": loss,
+            "samples": samples,
+            "degree": row["degree"],
+            "anchor_degree": row["degree"] * row["anchors"],
+            "wire_bytes": wire,
+            "restarts": verdict.restarts,
+        }
+        record |= {name: row[name] for name in SUMMED}
+        record |= {f"reason_{reason}": int(reason is outcome.reason) for reason in Reason}
+        if before is not None and after is not None:
+            record |= dict(after) | {f"before_{name}": value for name, value in before.items()}
+            self.recorder.per_client.add([_client_row(self.round, client, before, after)])
+        self.recorder.metrics.add([record])
+        self.recorder.timings.add([{"round": self.round, **self._seconds}])
+        self.recorder.losses(self.round, verdict)
+        self._record = {**record, "reason": outcome.reason.value, "chosen": [self._name(p) for p in outcome.peers]}
+        self.journal.event("round", round=self.round, **_brief(self._record))
+
+    def _checkpoint(self, loss: float, samples: int) -> None:
+        states: dict[str, Any] = {"restarts": self._restarts, "loss": float(np.nan_to_num(loss)), "samples": samples}
+        if self.state is not None:
+            states["selector"] = encode(self.state)
+        if self.published.account is not None:
+            states["privacy"] = encode(self.published.account.held())
+        with self._phase("checkpoint"):
+            self.recorder.checkpoint(self.round, self.learner.population, self._checkpoint_identity, states)
+
+    def _report(self, phase: str) -> None:
+        """The status file; a disk that is full costs it its freshness only."""
+        account = self.published.account
+        content: dict[str, Any] = {
+            "name": self.config.name,
+            "phase": phase,
+            "round": self.round,
+            "rounds": self.config.rounds,
+            "port": self.server.port if self.server else None,
+            "metrics_port": self.metrics.port or None,
+            "last": self._record,
+            "restarts": self._restarts,
+            "events": self.journal.totals(),
+            "privacy": None if account is None else account.report(),
+        }
+        if account is not None:
+            self.metrics.privacy(account.report())
+        self.recorder.attempt("status", lambda: write_status(Path(self.config.directory), content))
+
+    # Pieces -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def _check_setting(self, insecure: bool) -> None:
+        c = self.config
+        if insecure:
+            far = [a for a in (c.listen, *(n.address for n in c.neighbours.values())) if not is_loopback(a)]
+            if far:
+                raise NodeError(f"--insecure is for loopback addresses only, not {', '.join(far)}: remove the flag")
+        elif self.identity is not None and self.identity.name != c.name:
+            raise NodeError(f"{c.identity} belongs to {self.identity.name}, but this node is called {c.name}")
+        if c.evaluation.losses == "full":
+            raise NodeError('evaluation.losses = "full" would probe for the record alone: use "asked" or "none"')
+
+    def _method(self, classes: int) -> tuple[Method, dict[str, Any]]:
+        made, options = self.config.effective_method(classes)
+        if type(made.exchange) is not ExchangeLayer:
+            kind = type(made.exchange).__name__
+            raise NodeError(
+                f"method {made.id} exchanges by {kind}, which only the simulator does: choose another method"
+            )
+        return made, options
+
+    def _published(self) -> Published:
+        c, data = self.config, self.learner.dataset
+        private = account = None
+        if self.mechanism is not None:
+            private = PrivateAnswers(self.mechanism, self._secret())
+            account = SharedAccount(self.mechanism.epsilon)
+        return Published(
+            layout=self.learner.layout,
+            classes=data.classes,
+            input_shape=data.input_shape,
+            dtype=data.train_x.dtype.name,
+            limits=c.limits,
+            shelf=Shelf(c.limits.snapshots),
+            latents=self.learner.latent > 0,
+            slots=threading.Semaphore(c.threads),
+            inspect=c.serve.inspect,
+            reads=frozenset(c.serve.reads),
+            private=private,
+            account=account,
+            degree=len(c.neighbours),
+        )
+
+    def _secret(self) -> bytes:
+        """What this node's noise is keyed by; kept, so that a restart cannot be used to draw fresh noise."""
+        path = Path(self.config.directory).with_name(f"{Path(self.config.directory).name}.secret")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(32))
+        return path.read_bytes()
+
+    def _client(self, name: str) -> PeerClient:
+        c, neighbour = self.config.exchange, self.config.neighbours[name]
+        return PeerClient(
+            name,
+            neighbour.address,
+            self.identity,
+            me=self.config.name,
+            key=neighbour.key,
+            deadline=c.deadline,
+            transfer_deadline=c.transfer_deadline,
+            retries=c.retries,
+        )
+
+    def _sizes(self) -> Sizes:
+        classes, latent = self.learner.dataset.classes, self.learner.latent
+        return self.learner.sizes({"labels": answer_bytes("labels", classes, latent, self.mechanism)})
+
+    def _wire_bytes(self) -> int:
+        return sum(client.sent + client.received for client in self.clients.values())
+
+    def _name(self, peer: Any) -> str:
+        return self.config.numbers[int(peer)]
+
+    @property
+    def _checkpoint_identity(self) -> str:
+        run, learner = self.recorder.run_config, self.learner
+        return f"{run.digest}-{self.config.number}-{learner.federation.digest[:12]}-{learner.layout.digest[:12]}"
+
+
+def _client_row(
+    round: int, client: int, before: Mapping[str, float], after: Mapping[str, float]
+) -> dict[str, float | int]:
+    return {
+        "round": round,
+        "client": client,
+        "accuracy": after["accuracy"],
+        "macro_f1": after["macro_f1"],
+        "own_accuracy": after["client"],
+        "own_accuracy_before": before["client"],
+    }
+
+
+def _brief(record: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("degree", "reason", "chosen", "evaluations", "merged", "wire_bytes", "accuracy", "train_loss")
+    return {name: record.get(name) for name in names}
+
+
+@contextmanager
+def stoppable(stop: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM asks for a clean stop, the second one stops at once."""
+    asked = threading.Event()
+
+    def handler(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        stop()
+
+    previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)

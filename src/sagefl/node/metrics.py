@@ -1,0 +1,80 @@
+"""Numbers for Prometheus: rounds, accuracy, events, traffic, privacy. On loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
+from .config import host_and_port
+from .errors import NodeError
+
+__all__ = ["Metrics"]
+
+
+class Metrics:
+    """One node's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._round = Gauge("sagefl_round", "Rounds trained", registry=self.registry)
+        self._value = Gauge("sagefl_value", "Latest value by name", ["name"], registry=self.registry)
+        self._neighbours = Gauge("sagefl_active_neighbours", "Neighbours in the last round", registry=self.registry)
+        self._events = Counter("sagefl_events", "Events by kind and peer", ["kind", "peer"], registry=self.registry)
+        self._calls = Counter("sagefl_calls", "Calls answered", ["method", "peer"], registry=self.registry)
+        self._bytes = Counter("sagefl_bytes", "Bytes of messages", ["direction", "peer"], registry=self.registry)
+        self._seconds = Counter(
+            "sagefl_phase_seconds", "Seconds by phase of a round", ["phase"], registry=self.registry
+        )
+        self._epsilon = Gauge("sagefl_epsilon", "Privacy loss by basic composition", ["over"], registry=self.registry)
+        self._server: tuple[WSGIServer, threading.Thread] | None = None
+        self.port = 0
+
+    def serve(self, address: str) -> None:
+        """Open the endpoint."""
+        host, port = host_and_port(address)
+        try:
+            server, thread = start_http_server(port, addr=host, registry=self.registry)
+        except OSError as error:
+            raise NodeError(
+                f"cannot serve metrics on {address}: {error.strerror}; choose another metrics.address"
+            ) from None
+        self._server = (server, thread)
+        self.port = int(server.server_port)
+
+    def close(self) -> None:
+        """Close the endpoint."""
+        if self._server is not None:
+            server, thread = self._server
+            server.shutdown()
+            server.server_close()
+            thread.join(2)
+            self._server = None
+
+    def event(self, kind: str, peer: str) -> None:
+        """An event happened."""
+        self._events.labels(kind, peer).inc()
+
+    def answered(self, peer: str, method: str, received: int, sent: int) -> None:
+        """A call was answered."""
+        self._calls.labels(method, peer).inc()
+        self._bytes.labels("in", peer).inc(received)
+        self._bytes.labels("out", peer).inc(sent)
+
+    def round(self, number: int, active: int, record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+        """A round is done."""
+        self._round.set(number)
+        self._neighbours.set(active)
+        for name in ("train_loss", "accuracy", "client", "wire_bytes"):
+            if record.get(name) is not None:
+                self._value.labels(name).set(record[name])
+        for phase, spent in seconds.items():
+            self._seconds.labels(phase).inc(max(spent, 0.0))
+
+    def privacy(self, report: Mapping[str, float]) -> None:
+        """What the privacy account says."""
+        for over, epsilon in report.items():
+            self._epsilon.labels(over).set(epsilon)

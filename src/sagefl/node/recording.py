@@ -1,0 +1,182 @@
+"""What a node leaves on disk: the same run directory as a simulated run, with this node as its only client.
+
+Beyond the simulator's columns, ``decisions.parquet`` has how often a decision restarted, whom it lost, and the digest
+of what was merged; ``metrics.parquet`` has the bytes of all messages. Failing to write never ends a node: it is an
+event, and the next round tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from polars.exceptions import PolarsError
+from safetensors import SafetensorError
+
+from ..exchange import ExchangeLayer, Sizes, Traffic
+from ..learning.population import Population
+from ..simulation import checkpoint
+from ..simulation.files import RunError, explained
+from ..simulation.losses import Recorded, losses_path, write_losses
+from ..simulation.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory, Table
+from ..simulation.summary import summarise
+from .config import NodeConfig
+from .deciding import Verdict
+from .journal import Journal
+
+__all__ = ["NODE_DECISIONS", "NODE_METRICS", "NODE_TIMINGS", "Recorder", "decision_row", "traffic_of"]
+
+_DECIDED: dict[str, Any] = {"restarts": pl.Int32, "lost": pl.List(pl.Int32), "digest": pl.String, "rejected": pl.Int32}
+_ROUND: dict[str, Any] = {"wire_bytes": pl.Int64, "restarts": pl.Int32}
+_TIMED: dict[str, Any] = {"neighbours": pl.Float64}
+NODE_DECISIONS = pl.Schema({**DECISIONS, **_DECIDED})
+NODE_METRICS = pl.Schema({**METRICS, **_ROUND})
+NODE_TIMINGS = pl.Schema({**TIMINGS, **_TIMED})
+
+
+class Recorder:
+    """One node's run directory."""
+
+    def __init__(self, config: NodeConfig, options: Mapping[str, Any], journal: Journal) -> None:
+        self.config, self.journal = config, journal
+        self.run_config = config.run_config(options)
+        self.directory = RunDirectory(Path(config.directory))
+        path = self.directory.path
+        self.metrics = Table(path / "metrics.parquet", NODE_METRICS)
+        self.decided = Table(path / "decisions.parquet", NODE_DECISIONS)
+        self.per_client = Table(path / "clients.parquet", CLIENTS)
+        self.timings = Table(path / "timings.parquet", NODE_TIMINGS)
+
+    @property
+    def _tables(self) -> tuple[Table, ...]:
+        return self.metrics, self.decided, self.per_client, self.timings
+
+    def prepare(self) -> None:
+        """Make the directory this node's, or find it so."""
+        self.directory.prepare(self.run_config)
+
+    def resume(self, population: Population, identity: str) -> tuple[int, dict[str, Any]]:
+        """Fill the population from the newest good checkpoint; returns the first round to run and the states."""
+        found, refused = checkpoint.latest(self.directory.path, identity)
+        for why in refused:
+            self.journal.event("refused-checkpoint", why=why)
+        if found is None and refused:
+            raise checkpoint.CheckpointError(
+                "; ".join(refused) + ": no good checkpoint is left; give this node another directory"
+            )
+        if found is not None:
+            checkpoint.restore(found, population)
+        first = 0 if found is None else found.round
+        for table in self._tables:
+            table.keep_before(first)
+        return first, {} if found is None else found.states
+
+    def attempt(self, what: str, write: Callable[[], None]) -> bool:
+        """Write something; a disk that is full or gone is an event, not the end."""
+        try:
+            with explained(what):
+                write()
+        except (RunError, OSError, SafetensorError, PolarsError) as error:
+            self.journal.event("write-failed", what=what, why=str(error))
+            return False
+        return True
+
+    def checkpoint(self, round: int, population: Population, identity: str, states: dict[str, Any]) -> bool:
+        """Write the tables and the checkpoint from which `round` is the next; False if that failed."""
+
+        def write() -> None:
+            for table in self._tables:
+                table.write()
+            checkpoint.save(self.directory.path, round, population, identity, states)
+
+        return self.attempt(f"checkpoint of round {round}", write)
+
+    def losses(self, round: int, verdict: Verdict) -> None:
+        """Keep the losses a decision paid for; of several kinds of probe the first one used."""
+        if self.config.evaluation.losses == "none" or not verdict.losses:
+            return
+        book = next(iter(verdict.losses.values()))
+        used = np.flatnonzero((~np.isnan(book)).any(axis=0))
+        width = int(used[-1]) + 1 if len(used) else 0
+        hood = verdict.decision.hood
+        record = Recorded(self.config.number, np.array(hood.peers, dtype=np.int32), hood.anchors, book[:, :width])
+        path = losses_path(self.directory.path, round)
+        self.attempt(f"losses of round {round}", lambda: write_losses(path, [record]))
+
+    def forget_losses(self, first: int) -> None:
+        """Remove losses of rounds that a resumed node will run again."""
+        for path in (self.directory.path / "losses").glob("round-*.safetensors"):
+            if int(path.stem.split("-")[1]) >= first:
+                path.unlink(missing_ok=True)
+
+    def finish(self, restarts: int) -> dict[str, Any]:
+        """Write the end result."""
+        summary = summarise(self.metrics.frame(), self.decided.frame())
+        summary = {"method": self.config.method.id, **summary, "restarts": restarts}
+
+        def write() -> None:
+            for table in self._tables:
+                table.write()
+            self.directory.finish(summary)
+
+        self.attempt(f"results in {self.directory.path}", write)
+        return summary
+
+
+def traffic_of(client: int, verdict: Verdict, exchange: ExchangeLayer, sizes: Sizes) -> Traffic:
+    """What a decision and its exchange cost, in the simulator's encodings; models refused were paid for too."""
+    traffic = exchange.traffic(client, verdict.outcome, verdict.decision.ledger.asked, sizes)
+    return replace(
+        traffic,
+        models=traffic.models + verdict.rejected_bytes,
+        merged=traffic.merged if verdict.mix is not None else 0,
+        transferred=traffic.transferred + verdict.rejected_models,
+    )
+
+
+def decision_row(round: int, client: int, verdict: Verdict, traffic: Traffic, digest: str) -> dict[str, Any]:
+    """The audit of one decision, as the simulator writes it."""
+    decision, outcome = verdict.decision, verdict.outcome
+    stage = outcome.trace[-1] if outcome.trace else None
+    return {
+        "round": round,
+        "client": client,
+        "degree": len(decision.hood.peers),
+        "pool": decision.hood.anchors,
+        "peers": list(decision.hood.peers),
+        "chosen": list(outcome.peers),
+        "weights": None if outcome.weights is None else [outcome.weights[p] for p in outcome.peers],
+        "direction": outcome.direction,
+        "selected": outcome.selected,
+        "reason": outcome.reason.value,
+        "anchors": outcome.anchors,
+        "evaluations": outcome.evaluations,
+        "stages": len(outcome.trace),
+        "test": stage and stage.test,
+        "risks": list(stage.risks) if stage and stage.risks else None,
+        "advantage": stage and stage.advantage,
+        "gap": stage and stage.gap,
+        "radius": stage and stage.radius,
+        "width": stage and stage.width,
+        "next_cost": stage and stage.next_cost,
+        "wealth": list(stage.wealth) if stage and stage.wealth else None,
+        "threshold": stage and stage.threshold,
+        "inspected": len(outcome.inspected),
+        "merged": traffic.merged,
+        "transferred": traffic.transferred,
+        "probe_input_bytes": traffic.probe_inputs,
+        "probe_answer_bytes": traffic.probe_answers,
+        "model_bytes": traffic.models,
+        "control_bytes": traffic.control,
+        "eval_pulled_risk": None,
+        "eval_gossip_risk": None,
+        "eval_gain": None,
+        "restarts": verdict.restarts,
+        "lost": sorted(verdict.lost),
+        "digest": digest,
+        "rejected": verdict.rejected_models,
+    }

@@ -1,0 +1,42 @@
+"""One node as a process of its own: signals, threads, the core's log, and the exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import torch
+
+from .config import NodeConfig
+from .corelog import watch_core_log
+from .loop import Node, stoppable
+
+__all__ = ["FINISHED", "INTERRUPTED", "run_node"]
+
+FINISHED, INTERRUPTED = 0, 3
+
+
+def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> int:
+    """Run the node a config file describes until it is finished or stopped; returns the exit status.
+
+    `tethered`: stop when standard input closes, so that a swarm's nodes do not outlive it.
+    """
+    config = NodeConfig.read(path)
+    here = str(path.resolve().parent)
+    if here not in sys.path:  # a user's own data and model stand beside the config
+        sys.path.insert(0, here)
+    torch.set_num_threads(config.threads)
+    node = Node(config, insecure=insecure, echo=sys.stdout)
+    if tethered:
+        threading.Thread(target=_wait_for_end_of_input, args=(node,), name="tether", daemon=True).start()
+    with stoppable(node.stop), watch_core_log(node.journal):
+        summary = node.run()
+    return INTERRUPTED if summary is None else FINISHED
+
+
+def _wait_for_end_of_input(node: Node) -> None:
+    while os.read(0, 4096):
+        pass
+    node.stop()

@@ -1,0 +1,296 @@
+"""What a node answers to its neighbours, always from a published snapshot, while training goes on elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+
+from ..learning.layout import Layout
+from ..selection.private import PrivacyAccount, PrivateAnswers
+from ..selection.requests import Peer
+from .errors import NodeError
+from .gate import Call, Gate, refuse
+from .identity import Identity
+from .limits import Limits
+from .snapshots import Shelf, Snapshot
+from .wire import node_pb2 as wire
+from .wire import node_pb2_grpc as rpc
+
+__all__ = ["KINDS", "PeerService", "Published", "Server", "SharedAccount"]
+
+CHUNK = 256 * 1024
+CONTROL = 16 * 1024  # room for what surrounds the inputs in a message
+KINDS: dict[int, str] = {wire.LABELS: "labels", wire.LATENTS: "latents", wire.PROBS: "probs"}
+MODEL_PARTS = ("head", "last-layer")
+
+
+class SharedAccount(PrivacyAccount):
+    """A privacy account that callers' threads enter into while the node reads it."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__(epsilon)
+        self._lock = threading.Lock()
+
+    def answered(self, receiver: Peer, count: int) -> None:
+        """Count answers to one receiver."""
+        with self._lock:
+            super().answered(receiver, count)
+
+    def next_round(self) -> None:
+        """Begin a new round."""
+        with self._lock:
+            super().next_round()
+
+    def report(self) -> dict[str, float]:
+        """Epsilon per answer, this round, and in total."""
+        with self._lock:
+            return super().report()
+
+    def held(self) -> dict[Peer, int]:
+        """Answers given to each receiver so far."""
+        with self._lock:
+            return dict(self.answers)
+
+    def restore(self, answers: Mapping[Peer, int]) -> None:
+        """Add an account that was kept."""
+        with self._lock:
+            for receiver, count in answers.items():
+                self.answers[receiver] = self.answers.get(receiver, 0) + count
+
+
+@dataclass
+class Published:
+    """All the service needs to know of its node."""
+
+    layout: Layout
+    classes: int
+    input_shape: tuple[int, ...]
+    dtype: str
+    limits: Limits
+    shelf: Shelf
+    latents: bool  # whether the model offers them
+    slots: threading.Semaphore  # how many threads may answer at once: training needs some too
+    inspect: bool = False
+    reads: frozenset[str] = frozenset()
+    private: PrivateAnswers | None = None
+    account: SharedAccount | None = None
+    round: int = 0
+    degree: int = 0  # active neighbours in the last round
+    state: Mapping[str, Any] = field(default_factory=dict)  # what the method keeps
+    closing: bool = False
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of one input."""
+        return int(np.prod(self.input_shape)) * np.dtype(self.dtype).itemsize
+
+    @property
+    def max_message(self) -> int:
+        """The largest request that can be right."""
+        return self.limits.anchors_per_request * self.input_bytes + CONTROL
+
+
+class PeerService(rpc.PeerServicer):
+    """The six calls. Whoever gets here was admitted by the gate."""
+
+    def __init__(self, published: Published) -> None:
+        self.published = published
+        self._counted: dict[str, dict[bytes, set[bytes]]] = {}  # receiver -> snapshot -> inputs answered
+        self._lock = threading.Lock()
+
+    def Describe(self, request: wire.DescribeRequest, call: Call) -> wire.Description:  # noqa: N802
+        """What is published, and the limits."""
+        p = self.published
+        newest = p.shelf.find()
+        private = p.private
+        return wire.Description(
+            layout=p.layout.digest,
+            classes=p.classes,
+            input=p.input_shape,
+            dtype=p.dtype,
+            round=p.round,
+            digest=b"" if newest is None or p.closing else newest.digest,
+            max_anchors=p.limits.anchors_per_request,
+            max_model_bytes=p.limits.model_bytes,
+            mechanism="none" if private is None else private.mechanism.mechanism,
+            epsilon=0.0 if private is None else private.mechanism.epsilon,
+        )
+
+    def Probe(self, request: wire.ProbeRequest, call: Call) -> wire.ProbeAnswer:  # noqa: N802
+        """Answers to anchor inputs."""
+        p = self.published
+        kind = self._kind(request.kind)
+        snapshot = self._snapshot(request.digest)
+        inputs = self._inputs(request)
+        with p.slots:
+            out = snapshot.infer(inputs, kind)
+        if kind != "labels":
+            return wire.ProbeAnswer(digest=snapshot.digest, answers=out.numpy().astype("<f4").tobytes())
+        labels = out.argmax(1).numpy()
+        if p.private is None:
+            return wire.ProbeAnswer(digest=snapshot.digest, answers=_label_bytes(labels, p.classes))
+        self._count(call.peer, snapshot.digest, inputs)
+        told = p.private.answer(labels, snapshot.digest.hex(), inputs)
+        bitwise = p.private.mechanism.mechanism == "bitwise"
+        answers = np.packbits(told, axis=1).tobytes() if bitwise else _label_bytes(told, p.classes)
+        return wire.ProbeAnswer(digest=snapshot.digest, answers=answers)
+
+    def Pull(self, request: wire.PullRequest, call: Call) -> Iterator[wire.Chunk]:  # noqa: N802
+        """The shared block of a snapshot."""
+        yield from self._chunks(self._snapshot(request.digest).block, call)
+
+    def Inspect(self, request: wire.PullRequest, call: Call) -> Iterator[wire.Chunk]:  # noqa: N802
+        """The whole model of a snapshot."""
+        if not self.published.inspect:
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node hands out no full models (serve.inspect = false)")
+        yield from self._chunks(self._snapshot(request.digest).whole, call)
+
+    def Read(self, request: wire.ReadRequest, call: Call) -> wire.Reading:  # noqa: N802
+        """Something small."""
+        what, p = request.what, self.published
+        if what not in p.reads:
+            known = ", ".join(sorted(p.reads)) or "nothing"
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node does not publish {what[:64]!r}; it does: {known}")
+        values = self._reading(what, self._snapshot(request.digest))
+        return wire.Reading(values=np.asarray(values, dtype="<f4").tobytes())
+
+    def Health(self, request: wire.HealthRequest, call: Call) -> wire.HealthReport:  # noqa: N802
+        """Whether this node is there."""
+        return wire.HealthReport(serving=not self.published.closing, round=self.published.round)
+
+    # Pieces -------------------------------------------------------------------------------------------------------
+
+    def _kind(self, number: int) -> str:
+        p = self.published
+        kind = KINDS.get(number)
+        if kind is None:
+            refuse(grpc.StatusCode.INVALID_ARGUMENT, f"unknown kind of probe {number}")
+        if kind == "latents" and not p.latents:
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node's model offers no latents")
+        if kind != "labels" and p.private is not None:
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node answers privately: labels only")
+        return kind
+
+    def _snapshot(self, digest: bytes) -> Snapshot:
+        if len(digest) not in (0, 32):
+            refuse(grpc.StatusCode.INVALID_ARGUMENT, f"a digest has 32 bytes, got {len(digest)}")
+        found = self.published.shelf.find(digest)
+        if found is None:
+            refuse(grpc.StatusCode.NOT_FOUND, "no such snapshot is kept here (any more)")
+        return found
+
+    def _inputs(self, request: wire.ProbeRequest) -> npt.NDArray[Any]:
+        p = self.published
+        if not 1 <= request.count <= p.limits.anchors_per_request:
+            why = f"{request.count} anchors in one request, expected 1 to {p.limits.anchors_per_request}"
+            refuse(grpc.StatusCode.INVALID_ARGUMENT, why)
+        if len(request.inputs) != request.count * p.input_bytes:
+            why = f"{len(request.inputs)} bytes for {request.count} inputs of {p.input_bytes}"
+            refuse(grpc.StatusCode.INVALID_ARGUMENT, why)
+        flat = np.frombuffer(request.inputs, np.dtype(p.dtype).newbyteorder("<")).astype(p.dtype)
+        if p.dtype != "uint8" and not np.isfinite(flat).all():
+            refuse(grpc.StatusCode.INVALID_ARGUMENT, "inputs hold NaN or infinity")
+        return flat.reshape(request.count, *p.input_shape)
+
+    def _chunks(self, content: bytes, call: Call) -> Iterator[wire.Chunk]:
+        if len(content) > self.published.limits.model_bytes:
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this model takes {len(content)} bytes, above the limit")
+        call.meter.spend(len(content))
+        for start in range(0, len(content), CHUNK):
+            yield wire.Chunk(total=len(content) if start == 0 else 0, data=content[start : start + CHUNK])
+
+    def _reading(self, what: str, snapshot: Snapshot) -> npt.ArrayLike:
+        p = self.published
+        if what in MODEL_PARTS:
+            return model_part(snapshot, what)
+        if what == "degree":
+            return p.degree
+        if what in ("loss", "samples"):
+            return snapshot.told(what)
+        return np.asarray(p.state.get(what, 0.0), dtype=np.float64)
+
+    def _count(self, receiver: str, digest: bytes, inputs: npt.NDArray[Any]) -> None:
+        """Enter new answers into the privacy account; the same question again gets the same noise and costs nothing."""
+        account, shelf = self.published.account, self.published.shelf
+        if account is None:
+            return
+        keys = {hashlib.blake2b(x.tobytes(), digest_size=16).digest() for x in inputs}
+        with self._lock:
+            books = self._counted.setdefault(receiver, {})
+            for old in books.keys() - shelf.digests() - {digest}:
+                del books[old]
+            known = books.setdefault(digest, set())
+            account.answered(receiver, len(keys - known))
+            known |= keys
+
+
+class Server:
+    """The gRPC server around a service: mutual TLS (or, on loopback, plaintext), message limits, a bounded pool."""
+
+    def __init__(
+        self, published: Published, gate: Gate, identity: Identity | None, listen: str, neighbours: int
+    ) -> None:
+        self.published = published
+        calls = published.limits.calls_at_once * max(neighbours, 1)
+        workers = min(calls, 64)
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="serve")
+        options = [
+            ("grpc.max_receive_message_length", published.max_message),
+            ("grpc.max_send_message_length", max(2 * CHUNK, published.max_message)),
+            ("grpc.max_concurrent_streams", published.limits.calls_at_once),
+            ("grpc.max_metadata_size", 8 * 1024),
+            ("grpc.so_reuseport", 0),
+            ("grpc.http2.max_ping_strikes", 3),
+        ]
+        self._server = grpc.server(
+            self._pool, interceptors=(gate,), options=options, maximum_concurrent_rpcs=2 * calls + 8
+        )
+        rpc.add_PeerServicer_to_server(PeerService(published), self._server)  # type: ignore[no-untyped-call]
+        self.port = self._bind(identity, listen)
+
+    def _bind(self, identity: Identity | None, listen: str) -> int:
+        try:
+            if identity is None:
+                port = self._server.add_insecure_port(listen)
+            else:
+                pair = [(identity.key, identity.certificate)]
+                credentials = grpc.ssl_server_credentials(pair, identity.ca, require_client_auth=True)
+                port = self._server.add_secure_port(listen, credentials)
+        except RuntimeError as error:
+            raise NodeError(f"cannot listen on {listen}: {error}; is another node running there?") from None
+        return int(port)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._server.start()
+
+    def stop(self, grace: float = 2.0) -> None:
+        """Tell callers, let calls under way end, then close."""
+        self.published.closing = True
+        self._server.stop(grace).wait(grace + 1)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:
+    """The head, or the head's last layer, as one vector (as `Workbench.read`)."""
+    layout = snapshot.layout
+    views = layout.views(snapshot.row)
+    local = [views[slot.name] for slot in layout.slots if slot.start >= layout.shared_stop]
+    if not local:
+        refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node's model has no {what}: all of it is shared")
+    last = next((v for v in reversed(local) if v.dim() > 1), local[-1])
+    parts = local if what == "head" else [last]
+    values: npt.NDArray[np.float32] = np.nan_to_num(np.concatenate([v.flatten().numpy() for v in parts]))
+    return values
+
+
+def _label_bytes(labels: npt.NDArray[Any], classes: int) -> bytes:
+    return labels.astype("<u1" if classes <= 256 else "<u2").tobytes()

@@ -1,0 +1,116 @@
+"""What a node has published: immutable snapshots by digest, each with a model of its own to answer from.
+
+Training goes on in place on another row; a snapshot is a copy that never changes, so every answer and every pull of
+one digest comes from one and the same model. The last few are kept, because neighbours decide at their own pace.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ..learning.layout import Layout
+from ..learning.workbench import as_input
+
+__all__ = ["Shelf", "Snapshot", "block_digest", "payload"]
+
+
+def block_digest(block: Tensor, layout: Layout) -> bytes:
+    """The name of a snapshot: sha256 over the layout's digest and the shared block's bytes, padding included."""
+    content = np.ascontiguousarray(block.numpy(), dtype="<f4")
+    return hashlib.sha256(layout.digest.encode() + content.tobytes()).digest()
+
+
+def payload(row: Tensor, layout: Layout, *, full: bool) -> bytes:
+    """The shared parameters (or all of them) by name, as safetensors."""
+    views = layout.views(row)
+    names = [slot.name for slot in layout.slots if full or slot.start < layout.shared_stop]
+    return save({name: views[name].contiguous() for name in names})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One published model: never written to again."""
+
+    round: int
+    row: Tensor
+    layout: Layout
+    model: nn.Module
+    digest: bytes
+    loss: float = 0.0  # mean training loss and samples seen in the round that made it
+    samples: int = 0
+
+    @classmethod
+    def of(cls, template: nn.Module, layout: Layout, row: Tensor, round: int, loss: float, samples: int) -> Snapshot:
+        """A snapshot of `row` as it stands, with a module of its own that lives in it."""
+        kept = row.detach().clone()
+        model = copy.deepcopy(template)
+        layout.bind(model, kept)
+        model.eval().requires_grad_(False)
+        return cls(round, kept, layout, model, block_digest(kept[layout.shared], layout), loss, samples)
+
+    def infer(self, inputs: npt.NDArray[Any], kind: str) -> Tensor:
+        """Logits, latents or log-probabilities of raw inputs. Safe from several threads: nothing is written."""
+        with torch.inference_mode():
+            x = as_input(torch.from_numpy(inputs))
+            if kind == "latents":
+                latents: Tensor = self.model.latent(x)  # type: ignore[operator]
+                return latents
+            logits: Tensor = self.model(x)
+            return logits.log_softmax(1) if kind == "probs" else logits
+
+    def told(self, what: str) -> float:
+        """The training loss or the number of samples, as told to others: a loss that diverged is very large."""
+        value = float(getattr(self, what))
+        return value if isfinite(value) else float(np.finfo(np.float32).max)
+
+    @cached_property
+    def block(self) -> bytes:
+        """The shared block as it travels."""
+        return payload(self.row, self.layout, full=False)
+
+    @property
+    def whole(self) -> bytes:
+        """The full model as it travels."""
+        return payload(self.row, self.layout, full=True)
+
+
+class Shelf:
+    """The newest snapshots, read by many threads and written by one."""
+
+    def __init__(self, keep: int) -> None:
+        self.keep = keep
+        self._kept: OrderedDict[bytes, Snapshot] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Make a snapshot the newest; the oldest leaves when there are too many."""
+        with self._lock:
+            self._kept.pop(snapshot.digest, None)
+            self._kept[snapshot.digest] = snapshot
+            while len(self._kept) > self.keep:
+                self._kept.popitem(last=False)
+
+    def find(self, digest: bytes = b"") -> Snapshot | None:
+        """The snapshot of a digest, the newest for an empty one, None if it is not (or no longer) here."""
+        with self._lock:
+            if digest:
+                return self._kept.get(digest)
+            return next(reversed(self._kept.values()), None)
+
+    def digests(self) -> set[bytes]:
+        """What is kept."""
+        with self._lock:
+            return set(self._kept)

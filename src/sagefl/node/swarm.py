@@ -1,0 +1,251 @@
+"""A swarm: real node processes on loopback with fresh identities, and one run directory that tells what they did.
+
+``OUT/nodes/NAME`` holds each node's config, identity, log and own run directory; ``OUT/run`` is all of them as one
+run, in the format of the simulator, with each node's own count of rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ..simulation.config import RunConfig
+from ..simulation.losses import losses_path, read_losses, write_losses
+from ..simulation.rundir import CLIENTS, RunDirectory
+from ..simulation.summary import summarise
+from ..topology import build
+from .config import NodeConfig
+from .errors import NodeError
+from .identity import Authority
+from .recording import NODE_DECISIONS, NODE_METRICS, NODE_TIMINGS
+from .status import read_status
+
+__all__ = ["Swarm", "merge_runs"]
+
+MEANS = ("accuracy", "macro_f1", "client", "client_ce", "train_loss", "test_images", "diversity", "pull_gini")
+GRACE = 20.0  # seconds a node has to end a round and write its checkpoint
+
+
+@dataclass
+class Swarm:
+    """Nodes on this machine. Use as a context: leaving it ends every process."""
+
+    out: Path
+    nodes: int
+    settings: Mapping[str, Any] = field(default_factory=dict)  # sections of every node's config
+    degree: int = 4
+    seed: int = 1
+    start_seconds: float = 120.0  # how long nodes wait for each other at the beginning
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _logs: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.nodes < 2:
+            raise NodeError(f"a swarm needs at least two nodes, got {self.nodes}")
+        if self.out.exists() and any(self.out.iterdir()):
+            raise NodeError(f"{self.out} is not empty: choose another --out")
+
+    @property
+    def names(self) -> list[str]:
+        """Every node, in the order of their numbers."""
+        return [f"node-{k}" for k in range(self.nodes)]
+
+    def folder(self, name: str) -> Path:
+        """A node's folder."""
+        return self.out / "nodes" / name
+
+    def run_directory(self, name: str) -> Path:
+        """A node's run directory."""
+        return self.folder(name) / "run"
+
+    def prepare(self) -> None:
+        """Make the federation: authority, identities, ports, a graph, a config per node."""
+        authority = Authority.create(self.out / "authority")
+        graph = _graph(self.nodes, self.degree, self.seed)
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(self.nodes)]
+        for number, name in enumerate(self.names):
+            folder = self.folder(name)
+            authority.issue(name, folder / "identity")
+            neighbours = {f"node-{j}": {"address": addresses[j], "number": j} for j in graph[number]}
+            config = self._config(number, name, addresses[number], neighbours)
+            (folder / "node.toml").write_text(config.to_toml(), encoding="utf-8")
+
+    def _config(self, number: int, name: str, address: str, neighbours: Mapping[str, Any]) -> NodeConfig:
+        settings = dict(self.settings)
+        exchange = {"wait": self.start_seconds, "deadline": 10.0, **settings.pop("exchange", {})}
+        degree = min(self.degree, self.nodes - 1)
+        kind = {"kind": "complete"} if degree == self.nodes - 1 else {"kind": "regular", "k": degree}
+        return NodeConfig.parse(
+            {
+                "name": name,
+                "number": number,
+                "clients": self.nodes,
+                "seed": self.seed,
+                "listen": address,
+                "neighbours": neighbours,
+                "exchange": exchange,
+                "topology": kind,
+                **settings,
+            }
+        )
+
+    def start(self, name: str) -> None:
+        """Start a node's process, or start it again."""
+        if (before := self.processes.get(name)) is not None and before.stdin is not None:
+            before.stdin.close()
+        command = [sys.executable, "-m", "sagefl.node", "--tethered", str(self.folder(name) / "node.toml")]
+        log = (self.folder(name) / "log.txt").open("ab")
+        self._logs.append(log)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self.processes[name] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+
+    def statuses(self) -> dict[str, dict[str, Any] | None]:
+        """Every node's status; None where there is none yet."""
+        found: dict[str, dict[str, Any] | None] = {}
+        for name in self.names:
+            try:
+                found[name] = read_status(self.run_directory(name))
+            except NodeError:
+                found[name] = None
+        return found
+
+    def watch(
+        self, show: Callable[[Mapping[str, dict[str, Any] | None]], None], seconds: float, every: float = 0.25
+    ) -> None:
+        """Show statuses until every node has finished; a node that ends too early, or too long a run, is an error."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self.statuses()
+            show(found)
+            if all(s is not None and s["phase"] == "finished" for s in found.values()):
+                return
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise NodeError(f"{name} ended with status {process.returncode}: {self._last_words(name)}")
+            if time.monotonic() > end:
+                raise NodeError(f"the swarm was not done after {seconds:.0f} s; logs are in {self.out}/nodes/*/log.txt")
+            time.sleep(every)
+
+    def stop(self) -> None:
+        """End every process: politely, then for good."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        end = time.monotonic() + GRACE
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        for log in self._logs:
+            log.close()
+        self._logs.clear()
+
+    def merge(self) -> dict[str, Any]:
+        """``OUT/run``: all nodes as one run; returns its summary."""
+        return merge_runs([self.run_directory(name) for name in self.names], self.out / "run")
+
+    def __enter__(self) -> Swarm:
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.prepare()
+        for name in self.names:
+            self.start(name)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _last_words(self, name: str) -> str:
+        lines = (self.folder(name) / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        return lines[-1] if lines else "its log is empty"
+
+
+def merge_runs(parts: Sequence[Path], out: Path) -> dict[str, Any]:
+    """Several nodes' run directories as one; rounds are each node's own."""
+    directories = [RunDirectory(path) for path in parts]
+    config = RunConfig.parse(directories[0].config.model_dump())
+    target = RunDirectory(out)
+    target.prepare(config)
+    decisions = pl.concat([d.table("decisions") for d in directories]).sort("round", "client")
+    clients = pl.concat([d.table("clients") for d in directories]).sort("round", "client")
+    metrics = _merged_metrics(pl.concat([d.table("metrics") for d in directories]))
+    timings = pl.concat([d.table("timings") for d in directories]).group_by("round").mean().sort("round")
+    tables = {"decisions": (decisions, NODE_DECISIONS), "clients": (clients, CLIENTS)}
+    tables |= {"metrics": (metrics, NODE_METRICS), "timings": (timings, NODE_TIMINGS)}
+    for name, (frame, schema) in tables.items():
+        frame.select(*schema).cast(schema).write_parquet(out / f"{name}.parquet")
+    _merge_losses(parts, out, metrics["round"].to_list())
+    _merge_events(parts, out)
+    summary = {"method": config.method.id, **summarise(metrics, decisions)}
+    target.finish(summary)
+    return summary
+
+
+def _merged_metrics(rows: pl.DataFrame) -> pl.DataFrame:
+    """A row per round: traffic and evidence add up, accuracies are means over nodes, Weak is the worst."""
+    means = [n for n in rows.columns if n.endswith(MEANS)]
+    lowest = [n for n in rows.columns if n.endswith("weak")]
+    sums = [n for n in rows.columns if n not in (*means, *lowest, "round")]
+    return (
+        rows.group_by("round")
+        .agg(
+            *(pl.col(n).mean() for n in means),
+            *(pl.col(n).min() for n in lowest),
+            *(pl.col(n).sum() for n in sums),
+        )
+        .sort("round")
+    )
+
+
+def _merge_losses(parts: Sequence[Path], out: Path, rounds: Sequence[int]) -> None:
+    for number in rounds:
+        found = [losses_path(path, number) for path in parts]
+        records = [record for path in found if path.is_file() for record in read_losses(path)]
+        if records:
+            write_losses(losses_path(out, number), sorted(records, key=lambda r: r.client))
+
+
+def _merge_events(parts: Sequence[Path], out: Path) -> None:
+    lines = []
+    for path in parts:
+        for line in (path / "events.log").read_text(encoding="utf-8").splitlines():
+            event = json.loads(line)
+            lines.append((event["time"], json.dumps({**event, "node": path.parent.name})))
+    (out / "events.log").write_text("".join(f"{line}\n" for _, line in sorted(lines)), encoding="utf-8")
+
+
+def _graph(nodes: int, degree: int, seed: int) -> list[list[int]]:
+    degree = min(degree, nodes - 1)
+    if degree * nodes % 2:
+        raise NodeError(f"{nodes} nodes cannot all have {degree} neighbours: one of the two must be even")
+    graph = build("complete", nodes, seed) if degree == nodes - 1 else build("regular", nodes, seed, k=degree)
+    return [[int(j) for j in graph.indices[graph.indptr[k] : graph.indptr[k + 1]]] for k in range(nodes)]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

@@ -1,0 +1,132 @@
+"""Whatever a neighbour sends is checked here before it is used. Pure functions; a bad one raises `Fault`.
+
+An answer must have the right size, values and snapshot; a block must have the layout of this node's model, the digest
+that answered the probes, finite values and a norm within bounds. With representation probes the latents are computed
+again from the block. With label probes that is impossible: the head that made the labels stays with the peer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from ..learning.layout import Layout
+from ..selection.private import RandomisedResponse
+from .errors import Fault
+from .snapshots import block_digest
+from .wire import node_pb2 as wire
+
+__all__ = [
+    "SLACK",
+    "answer_bytes",
+    "decode_answers",
+    "decode_block",
+    "fits",
+    "same_latents",
+    "within_norm",
+]
+
+SLACK = 64 * 1024  # safetensors header: names, shapes and offsets
+TOLERANCE = 1e-3  # latents of one model on two machines differ by far less, of two models by far more
+
+
+def fits(
+    description: wire.Description,
+    layout: Layout,
+    classes: int,
+    shape: tuple[int, ...],
+    dtype: str,
+    mechanism: RandomisedResponse | None,
+) -> None:
+    """Whether a neighbour's model and answers can be compared and mixed with ours."""
+    if description.layout != layout.digest:
+        raise Fault("other-layout", "its model has another layout: both must use the same model and shared part")
+    told = (description.classes, tuple(description.input), description.dtype)
+    if told != (classes, shape, dtype):
+        raise Fault("other-data", f"it classifies {told}, this node {(classes, shape, dtype)}")
+    ours = ("none", 0.0) if mechanism is None else (mechanism.mechanism, mechanism.epsilon)
+    if (description.mechanism, description.epsilon) != ours:
+        raise Fault(
+            "other-privacy", f"it perturbs labels by {description.mechanism} {description.epsilon:g}, not {ours}"
+        )
+    if description.max_anchors < 1:
+        raise Fault("malformed", "it allows no anchors at all")
+    if description.digest and len(description.digest) != 32:
+        raise Fault("malformed", f"its digest has {len(description.digest)} bytes, expected 32")
+
+
+def answer_bytes(kind: str, classes: int, latent: int, mechanism: RandomisedResponse | None) -> int:
+    """Bytes of one answer on the wire."""
+    if kind == "labels":
+        return mechanism.answer_bytes if mechanism is not None else 1 if classes <= 256 else 2
+    return 4 * (latent if kind == "latents" else classes)
+
+
+def decode_answers(
+    raw: bytes, kind: str, count: int, classes: int, latent: int, mechanism: RandomisedResponse | None
+) -> npt.NDArray[Any]:
+    """A neighbour's answers as an array: labels, private bits, latents or log-probabilities."""
+    width = answer_bytes(kind, classes, latent, mechanism)
+    if len(raw) != count * width:
+        raise Fault("wrong-shape", f"{len(raw)} bytes of {kind} for {count} anchors, expected {count * width}")
+    if kind == "labels" and mechanism is not None and mechanism.mechanism == "bitwise":
+        packed = np.frombuffer(raw, np.uint8).reshape(count, width)
+        return np.unpackbits(packed, axis=1, count=classes)
+    if kind == "labels":
+        labels = np.frombuffer(raw, "<u1" if width == 1 else "<u2").astype(np.int64)
+        if labels.size and labels.max() >= classes:
+            raise Fault("label-out-of-range", f"label {labels.max()} of {classes} classes")
+        return labels
+    values = np.frombuffer(raw, "<f4").astype(np.float32).reshape(count, -1)  # a copy: torch wants to own it
+    if not np.isfinite(values).all():
+        raise Fault("not-finite", f"its {kind} hold NaN or infinity")
+    if kind == "probs" and not (np.abs(np.exp(values, dtype=np.float64).sum(axis=1) - 1) < 1e-3).all():
+        raise Fault("wrong-values", "its probabilities do not add up to one")
+    return values
+
+
+def decode_block(raw: bytes, layout: Layout, digest: bytes, *, full: bool = False) -> Tensor:
+    """A fresh row with the parameters of `raw`, whose shared block must be the one that `digest` names."""
+    try:
+        tensors = load(raw)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise Fault("malformed", f"its model is not safetensors: {error}") from None
+    slots = [slot for slot in layout.slots if full or slot.start < layout.shared_stop]
+    if {s.name: s.shape for s in slots} != {n: tuple(t.shape) for n, t in tensors.items()}:
+        raise Fault("other-layout", "its model has other parameters than its layout says")
+    row = torch.zeros(layout.width)
+    for slot in slots:
+        tensor = tensors[slot.name]
+        if tensor.dtype != torch.float32:
+            raise Fault("other-layout", f"parameter {slot.name} is {tensor.dtype}, expected float32")
+        row[slot.start : slot.start + slot.size] = tensor.flatten()
+    if not torch.isfinite(row).all():
+        raise Fault("not-finite", "its model holds NaN or infinity")
+    if block_digest(row[layout.shared], layout) != digest:
+        raise Fault("wrong-digest", "its model is not the one that answered the probes")
+    return row
+
+
+def within_norm(block: Tensor, own: Tensor, ratio: float) -> None:
+    """A block out of all proportion to one's own would drown it."""
+    theirs, ours = float(block.double().norm()), float(own.double().norm())
+    if theirs >= ratio * max(ours, 1e-6):
+        raise Fault(
+            "norm-bound", f"its block has norm {theirs:.4g}, ours {ours:.4g}: more than {ratio:g} times as much"
+        )
+
+
+def same_latents(answered: npt.NDArray[Any], computed: npt.NDArray[Any]) -> None:
+    """Whether the block makes the latents that were answered; else the peer answered with another model."""
+    theirs, again = answered.reshape(len(answered), -1), computed.reshape(len(computed), -1)
+    if theirs.shape != again.shape or not np.isfinite(again).all():
+        raise Fault("latent-mismatch", "the model it sent does not make latents of the shape it answered")
+    worst = float(np.abs(theirs - again).max(initial=0.0))
+    if worst > TOLERANCE * max(1.0, float(np.abs(theirs).max(initial=0.0))):
+        raise Fault("latent-mismatch", f"the model it sent makes other latents than it answered (off by {worst:.3g})")

@@ -1,0 +1,280 @@
+"""Real processes: decisions that replay, nodes that are killed, stopped and restarted, a flood, and the end result."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import polars as pl
+import pytest
+from federation import tiny_arrays
+from typer.testing import CliRunner
+
+from sagefl.cli import app
+from sagefl.methods import method
+from sagefl.node.identity import Authority, Identity
+from sagefl.node.swarm import Swarm, free_ports
+from sagefl.simulation.losses import losses_path, read_losses
+from sagefl.simulation.replaying import replay_one
+from sagefl.simulation.rundir import RunDirectory
+
+ROUNDS = 40  # long enough for a node to be restarted meanwhile, on a machine with other work
+SOON = 90.0  # seconds: generous, for machines with other work
+
+
+def tiny_swarm(out: Path, nodes: int, **settings: Any) -> Swarm:
+    data = out.parent / "tiny.npz"
+    np.savez_compressed(data, **tiny_arrays(400 * nodes), classes=4)
+    base: dict[str, Any] = {
+        "rounds": 4,
+        "data": {"dataset": str(data), "partition": "dirichlet", "alpha": 2.0},
+        "model": {"name": "mlp", "options": {"hidden": 8}},
+        "training": {"max_batches": 3},
+    }
+    return Swarm(out, nodes, base | settings)
+
+
+def audited(directory: Path) -> int:
+    """Check that every decision in a run directory is what its rule decides on the recorded losses; their number."""
+    run = RunDirectory(directory)
+    config = run.config
+    rule = method(config.method.id, **config.method.options).selector
+    replayed = 0
+    for row in run.table("decisions").to_dicts():
+        path = losses_path(directory, row["round"])
+        records = {r.client: r for r in read_losses(path)} if path.is_file() else {}
+        record = records.get(row["client"])
+        if record is None:  # nothing was asked: nobody there, or everybody lost
+            assert row["reason"] in ("none", "failed", "no-anchors"), row
+            continue
+        assert record.peers.tolist() == row["peers"]
+        outcome = replay_one(rule, record, (config.seed, row["round"], row["client"]), row["round"])
+        assert outcome is not None
+        stage = outcome.trace[-1]
+        told = (row["chosen"], row["reason"], row["selected"], row["anchors"], row["stages"], row["risks"])
+        assert told == (
+            list(outcome.peers), outcome.reason.value, outcome.selected, outcome.anchors, len(outcome.trace),
+            list(stage.risks or ()),
+        )  # fmt: skip
+        assert (row["advantage"], row["radius"]) == (stage.advantage, stage.radius)
+        if not row["restarts"]:
+            assert row["evaluations"] == outcome.evaluations
+        else:
+            assert row["evaluations"] >= outcome.evaluations
+        replayed += 1
+    return replayed
+
+
+def wait_until(true: Callable[[], bool], seconds: float = SOON) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def rounds(swarm: Swarm) -> dict[str, int]:
+    return {name: (status or {}).get("round", 0) for name, status in swarm.statuses().items()}
+
+
+def events(swarm: Swarm, name: str) -> list[dict[str, Any]]:
+    lines = (swarm.run_directory(name) / "events.log").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, dict[str, Any]]:
+    """Four nodes; one is killed and restarted, one is stopped for a while, and all finish."""
+    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.4, "deadline": 1.0, "wait": 60.0}}
+    notes: dict[str, Any] = {}
+    with tiny_swarm(tmp_path_factory.mktemp("swarm") / "out", 4, **settings) as swarm:
+        wait_until(lambda: rounds(swarm)["node-2"] >= 2)
+        swarm.processes["node-2"].kill()
+        swarm.processes["node-2"].wait()
+        notes["killed"] = rounds(swarm)
+        wait_until(lambda: rounds(swarm)["node-0"] >= notes["killed"]["node-0"] + 2)  # the others go on
+        swarm.start("node-2")
+        wait_until(lambda: rounds(swarm)["node-2"] > notes["killed"]["node-2"])
+        swarm.processes["node-1"].send_signal(signal.SIGSTOP)
+        notes["stopped"] = rounds(swarm)
+        wait_until(lambda: rounds(swarm)["node-3"] >= notes["stopped"]["node-3"] + 2)
+        notes["meanwhile"] = rounds(swarm)
+        swarm.processes["node-1"].send_signal(signal.SIGCONT)
+        swarm.watch(lambda statuses: None, SOON)
+        notes["pids"] = {name: p.pid for name, p in swarm.processes.items()}
+    notes["codes"] = {name: p.returncode for name, p in swarm.processes.items()}
+    notes["summary"] = swarm.merge()
+    return swarm, notes
+
+
+def test_every_decision_of_every_node_replays(troubled: tuple[Swarm, dict[str, Any]]) -> None:
+    swarm, _ = troubled
+    for name in swarm.names:
+        assert audited(swarm.run_directory(name)) >= 5
+    assert audited(swarm.out / "run") == sum(audited(swarm.run_directory(name)) for name in swarm.names)
+
+
+def test_nodes_go_on_while_one_is_dead_or_stopped_and_it_rejoins(troubled: tuple[Swarm, dict[str, Any]]) -> None:
+    swarm, notes = troubled
+    assert notes["meanwhile"]["node-1"] <= notes["stopped"]["node-1"] + 1  # it really stood still
+    assert {s["round"] for s in swarm.statuses().values() if s} == {ROUNDS}
+    resumed = [e for e in events(swarm, "node-2") if e["event"] == "resumed"]
+    assert [e["round"] for e in resumed] == [notes["killed"]["node-2"]]
+    for victim, witness in (("node-2", "node-0"), ("node-1", "node-3")):
+        table = RunDirectory(swarm.run_directory(witness)).table("decisions")
+        number = int(victim[-1])
+        there = [number in peers for peers in table["peers"].to_list()]
+        assert False in there  # away for a while
+        assert there[there.index(False) :].count(True) > 0  # and back
+        missing = [e for e in events(swarm, witness) if e["event"] == "fault-no-answer" and e["peer"] == victim]
+        assert missing
+
+
+def test_the_end_is_clean_and_every_round_is_there_once(troubled: tuple[Swarm, dict[str, Any]]) -> None:
+    swarm, notes = troubled
+    assert set(notes["codes"].values()) == {0}
+    decisions = RunDirectory(swarm.out / "run").table("decisions")
+    assert decisions.height == 4 * ROUNDS
+    assert decisions.group_by("round", "client").len()["len"].max() == 1
+    for name in swarm.names:
+        run = RunDirectory(swarm.run_directory(name))
+        for table in ("metrics", "decisions", "clients", "timings"):
+            assert run.table(table)["round"].to_list() == list(range(ROUNDS))
+        assert run.summary is not None
+        assert (swarm.statuses()[name] or {})["phase"] == "stopped"
+
+
+def test_the_swarm_learns(troubled: tuple[Swarm, dict[str, Any]]) -> None:
+    swarm, notes = troubled
+    metrics = RunDirectory(swarm.out / "run").table("metrics")
+    assert notes["summary"]["accuracy"] == metrics["accuracy"][-1]
+    assert metrics["accuracy"][-1] > metrics["accuracy"][0] + 0.1
+    assert metrics["wire_bytes"].sum() > metrics["model_bytes"].sum() > 0
+
+
+def test_replay_and_status_read_what_a_swarm_left(troubled: tuple[Swarm, dict[str, Any]]) -> None:
+    swarm, _ = troubled
+    runner = CliRunner()
+    for directory in (swarm.out / "run", swarm.run_directory("node-0")):
+        result = runner.invoke(app, ["replay", str(directory), "--lambda", "0,2e-3"])
+        assert result.exit_code == 0, result.output
+        assert "recorded decisions" in result.output
+    result = runner.invoke(app, ["node", "status", str(swarm.folder("node-0") / "node.toml")])
+    assert result.exit_code == 0, result.output
+    assert f"node-0: stopped, round {ROUNDS} of {ROUNDS}" in result.output
+    assert "resumed" not in result.output
+    told = json.loads(runner.invoke(app, ["node", "status", str(swarm.run_directory("node-2")), "--json"]).output)
+    assert told["events"]["resumed"] == 1
+    assert not told["running"]
+
+
+def test_a_flood_of_fifty_times_the_limit_stops_nobody(tmp_path: Path) -> None:
+    """mallory is a neighbour of node-0 and floods it; node-0 and its other neighbours keep making progress."""
+    limit = 200  # a round of an honest neighbour takes two or three calls
+    swarm = tiny_swarm(
+        tmp_path / "out", 3, rounds=5000, limits={"requests_per_minute": limit},
+        method={"id": "aq-128", "options": {"schedule": [16]}}, exchange={"pace": 1.0, "deadline": 5.0, "wait": 3.0},
+    )  # fmt: skip
+    swarm.out.mkdir(parents=True)
+    swarm.prepare()
+    Authority(swarm.out / "authority").issue("mallory", tmp_path / "mallory")
+    (port,) = free_ports(1)
+    config = swarm.folder("node-0") / "node.toml"
+    entry = f'\n[neighbours.mallory]\naddress = "127.0.0.1:{port}"\nnumber = 3\n'
+    config.write_text(config.read_text().replace("clients = 3", "clients = 1") + entry)
+    address = next(line.split('"')[1] for line in config.read_text().splitlines() if line.startswith("listen"))
+    try:
+        for name in swarm.names:
+            swarm.start(name)
+        wait_until(lambda: min(rounds(swarm).values()) >= 1)
+        before, codes = rounds(swarm), _flood(Identity.load(tmp_path / "mallory"), address, 50 * limit)
+        after = rounds(swarm)
+    finally:
+        swarm.stop()
+    assert all(after[name] > before[name] for name in swarm.names)
+    assert codes[grpc.StatusCode.OK] <= 2 * limit
+    assert codes[grpc.StatusCode.RESOURCE_EXHAUSTED] >= 48 * limit
+    decisions = RunDirectory(swarm.run_directory("node-1")).table("decisions")
+    during = decisions.filter(pl.col("round").is_between(before["node-1"], after["node-1"]))
+    assert during["merged"].sum() > 0
+    counted = (swarm.statuses()["node-0"] or {})["events"]["over-limit"]
+    assert counted >= 48 * limit
+    assert (swarm.run_directory("node-0") / "events.log").stat().st_size < 200_000
+
+
+def _flood(identity: Identity, address: str, count: int) -> dict[grpc.StatusCode, int]:
+    """`count` calls as fast as four threads can, each thread on a connection of its own."""
+    codes: dict[grpc.StatusCode, int] = {grpc.StatusCode.OK: 0, grpc.StatusCode.RESOURCE_EXHAUSTED: 0}
+    lock = threading.Lock()
+
+    def work() -> None:
+        credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
+        options = [("grpc.ssl_target_name_override", "node-0"), ("grpc.use_local_subchannel_pool", 1)]
+        with grpc.secure_channel(address, credentials, options) as channel:
+            call = channel.unary_unary("/sagefl.node.v1.Peer/Health")
+            for _ in range(count // 4):
+                code = grpc.StatusCode.OK
+                try:
+                    call(b"", timeout=10)
+                except grpc.RpcError as error:
+                    code = error.code()
+                with lock:
+                    codes[code] = codes.get(code, 0) + 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return codes
+
+
+def test_nodes_do_not_outlive_a_swarm_that_is_killed(tmp_path: Path) -> None:
+    """The parent gets kill -9: its nodes notice, and end by themselves."""
+    script = (
+        "import sys, time; sys.path[:0] = [sys.argv[2]]\n"
+        "from pathlib import Path; from test_swarm import tiny_swarm\n"
+        "with tiny_swarm(Path(sys.argv[1]), 2, rounds=10000, exchange={'pace': 0.2}) as swarm:\n"
+        "    print(*[p.pid for p in swarm.processes.values()], flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "out"), str(Path(__file__).parent)]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    statuses = [tmp_path / "out" / "nodes" / f"node-{k}" / "run" / "status.json" for k in range(2)]
+    wait_until(lambda: all(path.is_file() for path in statuses))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until(lambda: not any(_alive(pid) for pid in pids), 30)
+    assert {json.loads(path.read_text())["phase"] for path in statuses} == {"stopped"}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state != "Z"
+
+
+@pytest.mark.slow
+def test_a_swarm_of_eight_on_the_embedded_data_replays_decision_by_decision(tmp_path: Path) -> None:
+    """The command a newcomer types, as it is."""
+    out = tmp_path / "swarm"
+    command = [sys.executable, "-m", "sagefl.cli", "swarm", "--nodes", "8", "--rounds", "5", "--out", str(out)]
+    command[1:3] = ["-c", "from sagefl.cli import app; app()"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("round 5/5") == 8
+    replayed = [audited(out / "nodes" / f"node-{k}" / "run") for k in range(8)]
+    assert sum(replayed) == audited(out / "run") == 40
