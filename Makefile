@@ -13,12 +13,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (first time only, a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,cifar,tensorboard]" --group dev
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,study,node,view,cifar,tensorboard]" --group dev
 	@touch $@
 
 demo: setup
-	@$(BIN)/sagefl plan --degree 6
-	@$(BIN)/sagefl decide examples/losses.csv --method sage-os
+	@$(BIN)/sagefl decide examples/losses.csv
+	@echo
+	@$(BIN)/sagefl compare --clients 20 --rounds 10 --eval-every 5 --out runs/demo
+	@echo
+	@$(BIN)/sagefl study paper --preset smoke --out runs/study-smoke --brief
 
 test: setup lint types unit
 
@@ -34,6 +37,9 @@ unit: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+bench: setup
+	$(BIN)/python benchmarks/decision.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

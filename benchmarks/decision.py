@@ -4,7 +4,7 @@
 
 Time is a ratio taken in one run, so it means the same on a fast and a slow machine: one SAGE-OS decision of degree 8
 through all four stages, in ask-and-answer form with a full trace, against a Python loop of ``x[:, :m].mean(1)`` over
-the same stages. The two are timed in turns, in short blocks of about equal length and in processor time, so that other
+the same stages. The two are timed in turns, in blocks of about equal length and in processor time, so that other
 work on the machine disturbs them little and alike; the median ratio of all turns counts.
 
 Memory is what `tracemalloc` sees after 12,500 decisions (250 rounds of 50 clients) that are made and dropped.
@@ -29,7 +29,7 @@ MOST_TIMES, MOST_BYTES = 12.0, 64 * 1024
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time and memory of one decision.")
-    parser.add_argument("--turns", type=int, default=1000, help="pairs of timed blocks")
+    parser.add_argument("--turns", type=int, default=300, help="pairs of timed blocks")
     parser.add_argument("--decisions", type=int, default=12_500, help="decisions of the memory run")
     arguments = parser.parse_args()
     times = ratio(arguments.turns)
@@ -63,7 +63,7 @@ def ratio(turns: int) -> Times:
             losses[:, :m].mean(1)
 
     assert decide(0).outcome.anchors == STAGES[-1]  # it really goes through all stages
-    pairs = [(timed(bare, 50), timed(lambda: decide(0), 5)) for _ in range(turns)]
+    pairs = [(timed(bare, 200), timed(lambda: decide(0), 20)) for _ in range(turns)]
     return Times(*map(list, zip(*pairs, strict=True)))
 
 

@@ -129,11 +129,12 @@ class Careless(Selector):
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_a_rule_cannot_spoil_the_ledger(width: int) -> None:
-    decision = Careless().begin(PEERS, 4)
+def test_a_rule_cannot_spoil_what_it_is_handed(width: int) -> None:
+    decision, mine = Careless().begin(PEERS, 4), np.full((4, width), 0.5)
     while decision.request is not None:
-        decision.answer(np.full((4, width), 0.5))
+        decision.answer(mine)
     assert (decision.outcome.state["again"] == 0.5).all()
+    assert (mine == 0.5).all()  # nor the caller's array
 
 
 def test_kinds_of_probes_are_kept_and_counted_apart() -> None:

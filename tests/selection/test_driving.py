@@ -74,15 +74,22 @@ def test_the_request_shrinks_as_it_is_answered() -> None:
 
 
 def test_layout_of_the_answer_does_not_matter() -> None:
-    """A transposed view, float32 or integers give what a plain array gives."""
-    losses = (np.random.default_rng(2).random((5, 128)) < 0.4).astype(float)
-    whole = replay(VanillaSage(), losses, 1)
-    for variant in (np.asfortranarray(losses), losses.astype(np.float32), losses.astype(int), losses.astype(bool)):
+    """A transposed array, float32, integers or lists give what a plain array gives, to the last bit."""
+
+    def decided(losses: np.ndarray) -> Outcome:
         decision = VanillaSage().begin(range(5), 128, 1)
         while (probe := decision.request) is not None:
-            decision.answer(variant[:, probe.start : probe.stop])
-        assert decision.outcome == whole
-    assert replay(VanillaSage(), losses.tolist(), 1) == whole
+            decision.answer(losses[:, probe.start : probe.stop])
+        return decision.outcome
+
+    real = np.random.default_rng(2).random((5, 128))
+    assert decided(np.asfortranarray(real)) == decided(real)
+    assert decided(real[::-1][::-1]) == decided(real)
+    halves = np.round(2 * real) / 2
+    assert decided(halves.astype(np.float32)) == decided(halves)
+    errors = np.round(real)
+    assert decided(errors.astype(int)) == decided(errors.astype(bool)) == decided(errors)
+    assert replay(VanillaSage(), errors.tolist(), 1) == decided(errors)
 
 
 def test_answers_are_copied() -> None:

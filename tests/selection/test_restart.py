@@ -131,7 +131,10 @@ def test_readings_are_narrowed_to_who_has_not_answered() -> None:
     assert decision.request == Read(("a", "c"), "degree")
     decision.answer([5, 6])
     assert decision.outcome.reads == {"loss": 3, "degree": 2}
-    assert decision.outcome.state["heard"] == [[0.1, 0.2], [0.9, 0.2, 0.3], [5, 6]]
+    heard = decision.outcome.state["heard"]
+    assert heard == [[0.1, 0.2], [0.9, 0.2, 0.3], [5, 6]]
+    heard[0][1][...] = 7.0
+    assert heard[1][1] == 0.2  # every answer is the rule's own
 
 
 def test_a_masked_rule_restarts() -> None:

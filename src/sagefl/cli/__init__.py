@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import core, data, simulate
+from . import core, data, methods, node, regret, simulate, study, view
 
 __all__ = ["app"]
 
@@ -40,4 +40,9 @@ def main(
 
 core.add_to(app)
 simulate.add_to(app)
+methods.add_to(app)
 data.add_to(app)
+regret.add_to(app)
+study.add_to(app)
+node.add_to(app)
+view.add_to(app)

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..settings import parse_options
-from .common import console, friendly_errors
+from ..settings import parse_options, parse_value
+from .common import WIDE, console, friendly_errors, table
 
 if TYPE_CHECKING:
-    from ..selection import Outcome
-    from ..selection.planning import Plan
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from ..selection import Outcome, Stage
+    from ..selection.planning import Plan, PlannedStage
     from ..selection.recorded import RecordedLosses
+    from ..selection.requests import Peer
 
 __all__ = ["add_to"]
+
+MOST_PEERS = 8  # up to which every peer has a column
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,6 +43,7 @@ def decide(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other option of the method, name=value.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of ties and gossip draws.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the decision as a page to look at.")] = None,
 ) -> None:
     """Decide on recorded losses and say why, stage by stage."""
     from ..selection import make, replay
@@ -47,6 +55,10 @@ def decide(
         rule = make(method, **options)
         recorded = read_losses(losses)
         outcome = replay(rule, recorded.losses, seed, peers=recorded.peers)
+        if html is not None:
+            from .view import write_decision
+
+            write_decision(html, rule, recorded, seed, f"{method} on {losses.name}")
     if json:
         typer.echo(outcome.to_json())
     else:
@@ -69,7 +81,7 @@ def plan(
     from ..selection.planning import plan_stages
 
     with friendly_errors():
-        stages = tuple(int(m) for m in schedule.split(","))
+        stages = parse_value(schedule)
         options: dict[str, Any] = {"radius": radius, "cost": cost, "loss_bound": loss_bound}
         rule = SageOS(delta=delta, probe_cost=probe_cost, schedule=stages, **options)
         planned = plan_stages(rule, degree)
@@ -77,60 +89,67 @@ def plan(
 
 
 def _print_decision(method: str, recorded: RecordedLosses, outcome: Outcome) -> None:
-    from rich.table import Table
-
     from ..selection.explain import conclusion, stage_sentence
 
-    out = console()
-    out.print(f"{method} on {len(recorded.peers)} peers, {recorded.losses.shape[1]} anchors")
+    out, peers = console(), recorded.peers
+    out.print(f"{method} on {len(peers)} peers, {recorded.losses.shape[1]} anchors")
     if outcome.trace:
-        table = Table(title=None, box=None, pad_edge=False, header_style="bold")
-        table.add_column("anchors", justify="right")
-        for peer in recorded.peers:
-            table.add_column(str(peer), justify="right")
-        for name in ("advantage", "gap", "needed", "next cost", "then"):
-            table.add_column(name, justify="left" if name == "then" else "right")
-        for stage in outcome.trace:
-            numbers = (stage.advantage, stage.gap, stage.width, stage.next_cost)
-            risks = [f"{risk:.3f}" for risk in stage.risks or ()]
-            table.add_row(str(stage.anchors), *risks, *("" if v is None else f"{v:.3f}" for v in numbers), stage.fired)
-        out.print(table)
+        looks = _looks(outcome.trace, peers, each=len(peers) <= MOST_PEERS)
+        if out.measure(looks, options=out.options.update(max_width=WIDE)).maximum > out.width:
+            looks = _looks(outcome.trace, peers, each=False)
+        out.print(looks)
     out.print()
     for stage in outcome.trace:
-        out.print(stage_sentence(stage, recorded.peers))
+        out.print(stage_sentence(stage, peers))
     out.print(conclusion(outcome), style="bold")
 
 
-def _print_plan(planned: Plan) -> None:
-    from rich.table import Table
+def _looks(trace: Sequence[Stage], peers: Sequence[Peer], *, each: bool) -> Table:
+    """One row per look: the risk of each peer, or of many the lowest, mean and highest; then what the rule weighed."""
+    risks = {str(p): [s.risks[i] if s.risks else None for s in trace] for i, p in enumerate(peers)}
+    if not each:
+        seen = [s.risks for s in trace]
+        risks = {
+            "lowest": [min(r) if r else None for r in seen],
+            "mean": [sum(r) / len(r) if r else None for r in seen],
+            "highest": [max(r) if r else None for r in seen],
+        }
+    weighed = {
+        "advantage": [s.advantage for s in trace],
+        "gap": [s.gap for s in trace],
+        "log-wealth": [max(s.wealth) if s.wealth else None for s in trace],
+        "needed": [s.threshold if s.width is None else s.width for s in trace],
+        "next cost": [s.next_cost for s in trace],
+    }
+    used = {name: values for name, values in (risks | weighed).items() if any(v is not None for v in values)}
+    rows = [
+        (str(s.anchors), *("" if v[i] is None else f"{v[i]:.3f}" for v in used.values()), s.fired)
+        for i, s in enumerate(trace)
+    ]
+    return table(("anchors", *used, "then"), rows, left=("then",))
 
+
+def _print_plan(planned: Plan) -> None:
     out, rule = console(), planned.rule
     out.print(
         f"SAGE-OS at degree {planned.degree}: delta {rule.delta:g}, lambda {rule.probe_cost:g}, "
         f"losses in [0, {rule.loss_bound:g}], {rule.radius} radius, {rule.cost} cost"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in (
-        "anchors",
-        "evaluations",
-        "radius r",
-        "certify if A >",
-        "possible",
-        "next stage costs",
-        "gossip if A <=",
-    ):
-        table.add_column(name, justify="right")
-    for s in planned.stages:
-        table.add_row(
-            str(s.anchors),
-            str(s.anchors * planned.degree),
-            f"{s.radius:.4f}",
-            f"{s.width:.4f}",
-            "yes" if s.can_certify else "no",
-            "-" if s.next_cost is None else f"{s.next_cost:.3f}",
-            "otherwise" if s.next_cost is None else "never" if s.gossip_upto is None else f"{s.gossip_upto:.4f}",
-        )
-    out.print(table)
+    head = ("anchors", "evaluations", "radius r", "certify if A >", "possible", "next stage costs", "gossip if A <=")
+    out.print(table(head, [_planned_row(s, planned.degree) for s in planned.stages]))
     out.print()
     for remark in planned.remarks():
         out.print(remark)
+
+
+def _planned_row(s: PlannedStage, degree: int) -> tuple[str, ...]:
+    last = s.next_cost is None
+    return (
+        str(s.anchors),
+        str(s.anchors * degree),
+        f"{s.radius:.4f}",
+        f"{s.width:.4f}",
+        "yes" if s.can_certify else "no",
+        "-" if s.next_cost is None else f"{s.next_cost:.3f}",
+        "otherwise" if last else "never" if s.gossip_upto is None else f"{s.gossip_upto:.4f}",
+    )

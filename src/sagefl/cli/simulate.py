@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..settings import nested, parse_options, parse_value
-from .common import console, fail, friendly_errors
+from ..settings import nested, parse_options, parse_value, split_list
+from .common import console, fail, friendly_errors, table
 from .progress import RunProgress
 
 if TYPE_CHECKING:
@@ -113,16 +114,18 @@ def compare(
         flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
         resolved = _resolve(config, flags, None)
         folder = out or Path("runs") / f"compare-{_world_name(resolved)}"
+        execution = _execution(engine, workers, checkpoint_every)
         shown = console()
         if not quiet:
             shown.print(_describe(resolved))
-        results = run_all(
-            resolved,
-            [m.strip() for m in methods.split(",") if m.strip()],
-            folder,
-            _execution(engine, workers, checkpoint_every),
-            lambda label: [RunProgress(label, shown, quiet=quiet)],
-        )
+        with _interruptible():
+            results = run_all(
+                resolved,
+                split_list(methods),
+                folder,
+                execution,
+                lambda label: [RunProgress(label, shown, quiet=quiet)],
+            )
     _print_comparison(results, folder)
 
 
@@ -136,14 +139,14 @@ def replay(
     """Other rules on the same evidence: sweep options over recorded losses without training."""
     with friendly_errors():
         from ..selection import make
-        from ..simulation.comparing import method_config
+        from ..simulation.config import method_config
         from ..simulation.replaying import replay_run
         from ..simulation.rundir import RunDirectory
 
         axes: dict[str, list[Any]] = {}
         for name, text in (("probe_cost", lambda_), ("delta", delta), *(_axis(s) for s in sweep or [])):
             if text is not None:
-                axes[name] = [parse_value(v) for v in text.split(",")]
+                axes[name] = [parse_value(v) for v in split_list(text)]
         section = method_config(method)
         rules = []
         for values in product(*axes.values()):
@@ -175,30 +178,40 @@ def config(
 
 
 def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track: Sequence[str], *, quiet: bool) -> None:
-    from ..errors import SageflError
     from ..simulation.rundir import RunDirectory
     from ..simulation.simulator import Simulator
     from ..simulation.trackers import make_tracker
 
     out = console()
-    bar = RunProgress(resolved.method.id, out, quiet=quiet)
     target = RunDirectory(directory)
     with friendly_errors():
         target.prepare(resolved)
-        if (done := target.summary) is not None:
+        if (summary := target.summary) is not None:
             out.print(f"{directory} is already finished:")
-            _print_comparison({resolved.method.id: done}, directory)
+            _print_comparison({resolved.method.id: summary}, directory)
             return
         if not quiet:
             out.print(_describe(resolved))
         trackers = [make_tracker(name, directory) for name in track]
-        simulator = Simulator(resolved, target, execution, callbacks=[bar, *trackers])
-    try:
+        callbacks = [RunProgress(resolved.method.id, out, quiet=quiet), *trackers]
+        simulator = Simulator(resolved, target, execution, callbacks=callbacks)
+    with _interruptible():
         summary = simulator.run()
-    except SageflError as error:
-        bar.close()
-        fail(str(error))
     _print_comparison({resolved.method.id: summary}, directory)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A run's own errors as one line; what else it raises is a bug and keeps its traceback."""
+    from ..errors import SageflError
+    from ..simulation.simulator import InterruptedRunError
+
+    try:
+        yield
+    except InterruptedRunError as error:
+        fail(str(error), code=130)  # as a shell reports Ctrl-C
+    except SageflError as error:
+        fail(str(error))
 
 
 def _flags(
@@ -227,11 +240,13 @@ def _flags(
 
 
 def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) -> RunConfig:
-    from ..simulation.comparing import method_config
-    from ..simulation.config import RunConfig, merged
+    from ..simulation.config import RunConfig, merged, method_config
 
-    over = merged(flags, {"method": method_config(method)}) if method else flags
-    return RunConfig.read(file, over) if file is not None else RunConfig.parse(over)
+    config = RunConfig.read(file, flags) if file is not None else RunConfig.parse(flags)
+    if not method:
+        return config
+    section = merged(method_config(method), flags.get("method", {}))  # a file's options belong to the file's method
+    return RunConfig.parse(config.model_dump() | {"method": section})
 
 
 def _execution(engine: str, workers: int | None, checkpoint_every: int) -> Execution:
@@ -280,48 +295,40 @@ def _schema_lines(cls: Any, prefix: str = "") -> list[str]:
 
 
 def _print_comparison(results: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
-    from rich.table import Table
-
     columns: list[tuple[str, Any]] = [
         ("accuracy", lambda s: f"{s['accuracy']:.4f}"),
-        ("macro-F1", lambda s: f"{s['macro_f1']:.4f}"),
+        ("macro F1", lambda s: f"{s['macro_f1']:.4f}"),
         ("client", lambda s: f"{s['client']:.4f}"),
         ("weak", lambda s: f"{s['weak']:.4f}"),
-        ("certified", lambda s: f"{s['certified']:.1%}"),
+        ("certify", lambda s: f"{s['certified']:.1%}"),
         ("gossip", lambda s: f"{s['rg_fallback']:.1%}"),
         ("evidence", lambda s: f"{s['budget']:.1%}"),
         ("probes MB", lambda s: f"{(s['probe_input_bytes'] + s['probe_answer_bytes']) / 1e6:.1f}"),
         ("models MB", lambda s: f"{s['model_bytes'] / 1e6:.1f}"),
     ]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("method")
-    for name, _ in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for label, summary in results.items():
-        table.add_row(label, *(show(summary) for _, show in columns))
+    rows = [(label, *(show(summary) for _, show in columns)) for label, summary in results.items()]
     out = console()
+    names = [name.replace(" ", "\n") if out.is_terminal else name for name, _ in columns]
+    shown = table(("method", *names), rows, left=("method",))
+    shown.padding = (0, 1, 0, 0)  # so that it fits eighty columns
     out.print()
-    out.print(table)
+    out.print(shown)
     out.print(
-        "\naccuracy and macro-F1: all clients on the shared test set; client, weak: mean and worst on their own "
-        "held-out data;\nevidence: share of the fixed budget of 128 anchors per neighbour."
+        "\naccuracy, macro F1: all clients on the shared test set; client, weak: mean and worst on their own held-out\n"
+        "data; certify, gossip: shares of decisions; evidence: share of a fixed budget of 128 anchors per neighbour."
     )
     out.print(f"Runs are in {folder}")
 
 
 def _print_replay(results: Sequence[Any]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("rule")
-    for name in ("covered", "certified", "committed", "cost", "exhausted", "no anchors", "evaluations", "evidence"):
-        table.add_column(name, justify="right", no_wrap=True)
+    head = ("rule", "covered", "certified", "committed", "cost", "exhausted", "no anchors", "evaluations", "evidence")
+    rows = []
     for r in results:
         shares = (r.covered, r.certified, r.committed, r.cost, r.exhausted, r.no_anchors)
-        table.add_row(r.label, *(f"{v:.1%}" for v in shares), f"{r.evaluations:.1f}", f"{r.budget:.1%}")
+        rows.append((r.label, *(f"{v:.1%}" for v in shares), f"{r.evaluations:.1f}", f"{r.budget:.1%}"))
     out = console()
-    out.print(f"{results[0].decisions} recorded decisions" if results else "nothing to replay")
-    out.print(table)
+    out.print(f"{results[0].decisions} recorded decisions")
+    out.print(table(head, rows, left=("rule",)))
     if any(r.covered < 1 for r in results):
         out.print(
             "\ncovered: decisions whose evidence was recorded; the others asked for more and are left out. "

@@ -1,4 +1,11 @@
 """Studies: the paper's matrix and claims, statistics over seeds, sweeps by replay, and synthetic worlds.
 
+One idea per file, in the order a study goes through them:
+
+- `published`: the paper's own tables, shipped as reference data; `results`: one shape for theirs and ours;
+- `matrix`: which runs a study consists of; `runner`: carries them out; `collect`: gathers what they found;
+- `intervals`, `measures`, `claims`, `statements`, `audit`: numbers per seed, verdicts, and what the paper states;
+- `tables`, `render`, `figures`, `sweeps`, `report`: what people look at; `paper` puts it together.
+
 Everything here reads run directories or recorded losses; nothing here trains or decides by itself.
 """

@@ -1,9 +1,10 @@
 """A synthetic world of probe losses, calibrated to the paper: what rules are measured on without training anything.
 
-K = 50 clients, 10 classes, Dirichlet(alpha) over clients per class, on the paper's graphs; 10 % anchor pools. Peer j is
-right on class c with probability ``a_max pi/(pi + eta)``, where pi is j's share of class c; given the class, the errors
-of all peers on one anchor share a Gaussian latent difficulty with correlation rho. As true risks are known, a rule's
-*cost* is exact: risk of what it takes minus R_RG, plus lambda per evaluation.
+K = 50 clients, 10 classes, Dirichlet(alpha) over clients per class, on the paper's graphs; 10 % anchor pools, cut to
+the paper's schedule so that every rule has the same anchors. Peer j is right on class c with probability
+``a_max pi/(pi + eta)``, where pi is j's share of class c; given the class, the errors of all peers on one anchor share
+a Gaussian latent difficulty with correlation rho. As true risks are known, a rule's *cost* is exact: risk of what it
+takes minus R_RG, plus lambda per evaluation.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ GRAPHS = ("er", "ba")
 SAMPLES_PER_CLASS = (6000, 5000)  # Fashion-MNIST, CIFAR-10
 SKILLS = ((0.95, 0.05), (0.70, 0.15))  # (a_max, eta): an easy and a hard task
 CLASSES, RHO, CLIENTS = 10, 0.5, 50
+STAGES = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
 class SyntheticCell:
-    """One kind of world."""
+    """One world of one kind."""
 
     alpha: float
     graph: str
@@ -53,7 +55,7 @@ class Neighbourhood:
 
     mix: npt.NDArray[np.float64]  # the receiver's class distribution
     error: npt.NDArray[np.float64]  # peers x classes: probability of an error
-    pool: int
+    pool: int  # anchors: 16, 32, 64 or 128
 
     @property
     def risks(self) -> npt.NDArray[np.float64]:
@@ -63,9 +65,8 @@ class Neighbourhood:
 
     def draw(self, rng: np.random.Generator) -> npt.NDArray[np.float64]:
         """A (peers x anchors) matrix of 0-1 losses."""
-        anchors = min(self.pool, 128)
-        classes = rng.choice(CLASSES, anchors, p=self.mix)
-        shared, own = rng.standard_normal(anchors), rng.standard_normal((len(self.error), anchors))
+        classes = rng.choice(CLASSES, self.pool, p=self.mix)
+        shared, own = rng.standard_normal(self.pool), rng.standard_normal((len(self.error), self.pool))
         latent = np.sqrt(RHO) * shared + np.sqrt(1 - RHO) * own
         return np.asarray(latent < _quantile(self.error[:, classes]), dtype=np.float64)
 
@@ -86,9 +87,9 @@ def neighbourhoods(cell: SyntheticCell) -> list[Neighbourhood]:
     error = 1 - cell.a_max * shares / (shares + cell.eta)
     graph = build(cell.graph, CLIENTS, cell.seed % 100_000)
     return [
-        Neighbourhood(shares[k], error[graph.neighbours(k)], int(counts[k].sum()) // 10)
+        Neighbourhood(shares[k], error[graph.neighbours(k)], stages[-1])
         for k in range(CLIENTS)
-        if counts[k].sum() // 10 >= 16
+        if (stages := [m for m in STAGES if m <= int(counts[k].sum()) // 10])
     ]
 
 

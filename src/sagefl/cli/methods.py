@@ -1,0 +1,86 @@
+"""`sagefl methods`: which methods there are, and what each one is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .common import console, fail, friendly_errors
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..methods import Method
+
+__all__ = ["add_to"]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register this module's commands."""
+    app.command()(methods)
+
+
+def methods(
+    id: Annotated[str | None, typer.Argument(help="Explain this one: its paper, what is ours, every option.")] = None,
+) -> None:
+    """List every method with its citation, evidence, communication and options; or explain one."""
+    known = _known()
+    out = console()
+    if id is None:
+        out.print(
+            "models merged / transferred are per client and round; run one with: sagefl run --method ID:option=value"
+        )
+        for name, found in known.items():
+            _print_line(out, name, found)
+        return
+    with friendly_errors():
+        from ..methods import method_class
+
+        _print_whole(out, id, method_class(id))
+
+
+def _known() -> dict[str, type[Method]]:
+    try:
+        from ..methods import methods as known
+    except ModuleNotFoundError as error:
+        fail(f"methods train models and need {error.name}: install the simulator with pip install 'sagefl[sim]'")
+    with friendly_errors():
+        return known()
+
+
+def _print_line(out: Console, name: str, found: type[Method]) -> None:
+    options = " ".join(f"{option}={_shown(default)}" for option, (default, _) in found.fields().items())
+    out.print(f"\n{name}", style="bold", end="")
+    out.print(f"  {_summary(found)}", markup=False)
+    for label, text in (*_facts(found), ("options", options or "none")):
+        out.print(f"    {label}: {text}", markup=False)
+
+
+def _print_whole(out: Console, name: str, found: type[Method]) -> None:
+    out.print(name, style="bold", end="")
+    out.print(f"  {_summary(found)}\n", markup=False)
+    out.print(found.description(), markup=False)
+    out.print()
+    for label, text in _facts(found):
+        out.print(f"{label}: {text}", markup=False)
+    fields = found.fields()
+    out.print("options:" if fields else "options: none")
+    for option, (default, help) in fields.items():
+        out.print(f"    {option} = {_shown(default)}  {help}", markup=False)
+
+
+def _facts(found: type[Method]) -> list[tuple[str, str]]:
+    facts = [("evidence", found.evidence), ("models merged / transferred", found.communication)]
+    return [("paper", found.citation), *facts] if found.citation else facts
+
+
+def _summary(found: type[Method]) -> str:
+    """One line: what a published method's class says of itself, or the summary of a plain rule."""
+    own = (found.__doc__ or "").strip().splitlines()
+    return own[0] if found.registered.get(found.id) is found and own else found.rule.summary
+
+
+def _shown(default: Any) -> str:
+    """A default as one would type it."""
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)

@@ -1,0 +1,447 @@
+"""Claims and verdicts: what a paper states, tested once on its own tables and once on runs.
+
+A `Claim` is a small record: the words, where they stand, a test on the tables and a test on runs. The tests below are
+the whole vocabulary; `statements` is the list of claims. The rule by which runs decide is `RULE`, word for word what
+the code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from .intervals import Estimate, estimate
+from .measures import EQUAL, Measure
+from .published import SEED, counterpart
+from .results import Configuration, Results
+
+__all__ = [
+    "LEVEL",
+    "NEEDED_SEEDS",
+    "RULE",
+    "Above",
+    "All",
+    "Below",
+    "Claim",
+    "Compared",
+    "Computed",
+    "Everywhere",
+    "Exactly",
+    "Finding",
+    "Judged",
+    "Near",
+    "NotRun",
+    "Printed",
+    "RunTest",
+    "TableTest",
+    "Untestable",
+    "Verdict",
+    "judge",
+]
+
+NEEDED_SEEDS = 3
+LEVEL = 0.95
+
+RULE = " ".join(
+    f"""
+By the tables: a printed number is supported if the table gives it within half a unit of its last digit (more where the
+text says about or roughly); an order or a count is supported if every comparison it names comes out as stated.
+By the runs: each claim becomes one number per seed, computed within the seed; methods of a seed share data, graph,
+initial weights and draws, so differences are paired. The seed is the unit of replication; configurations are not.
+With fewer than {NEEDED_SEEDS} seeds nothing that varies by seed is decided: the verdict is undecided, and the direction
+is a description of those runs. With {NEEDED_SEEDS} or more, Student's {LEVEL:.0%} interval over seeds decides: a
+claimed direction holds if the interval lies wholly on its side, and fails if wholly on the other. A claim about every
+configuration holds if the interval of each does (claiming all of them needs no correction), and fails if one lies
+wholly on the other side at the level corrected for their number. A count of k of 12 (k > 6) is read as: more than half
+of the configurations. A number holds if the interval of ours minus published, on the same configurations, lies within
+the stated band, and fails if wholly outside. What cannot vary by seed is decided by one. Configurations that were not
+run are left out and counted, and every verdict is about the scale that was run, not about the paper's.
+""".split()
+)
+
+
+class Verdict(StrEnum):
+    """What a test can come to."""
+
+    SUPPORTED = "supported"
+    CONTRADICTED = "contradicted"
+    UNTESTABLE = "not testable from tables"
+    HOLDS = "holds"
+    FAILS = "fails"
+    UNDECIDED = "undecided at these seeds"
+    MISSING = "cells missing"
+    NOT_RUNS = "not about runs"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict and the numbers behind it."""
+
+    verdict: Verdict
+    detail: str
+    scope: str = ""  # which configurations and how many seeds
+    leans: bool | None = None  # where undecided: whether these runs point the claimed way
+
+    @property
+    def short(self) -> str:
+        """The verdict, and where undecided the direction."""
+        if self.leans is None:
+            return self.verdict.value
+        return f"{self.verdict} ({'points the claimed way' if self.leans else 'points against it'})"
+
+    def __str__(self) -> str:
+        return f"{self.short}: {self.detail}" + (f" [{self.scope}]" if self.scope else "")
+
+
+class TableTest(Protocol):
+    """A test on the paper's own tables."""
+
+    def tables(self, published: Results) -> Finding:
+        """The finding."""
+
+
+class RunTest(Protocol):
+    """A test on runs; the published tables serve comparisons on the same configurations."""
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """The finding."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One quantitative claim."""
+
+    id: str
+    quote: str
+    where: str
+    table_test: TableTest
+    run_test: RunTest
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its two findings."""
+
+    claim: Claim
+    tables: Finding
+    runs: Finding
+
+
+def judge(claims: Sequence[Claim], published: Results, ours: Results | None) -> list[Judged]:
+    """Both verdicts on every claim; without runs of ours the second is `cells missing`."""
+    none = Finding(Verdict.MISSING, "no runs")
+    judged = []
+    for claim in claims:
+        found = claim.run_test.runs(ours, published) if ours else none
+        if not ours and isinstance(claim.run_test, NotRun):
+            found = claim.run_test.runs(Results(), published)
+        judged.append(Judged(claim, claim.table_test.tables(published), found))
+    return judged
+
+
+# On the tables ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The table gives the printed number, within half a unit of its last digit (`slack` for "about" and "roughly")."""
+
+    measure: Measure
+    value: float
+    digits: int = 0
+    slack: float = 0.0
+
+    def tables(self, published: Results) -> Finding:
+        """Compare."""
+        found = self.measure.at(published, SEED)
+        if found is None:
+            return Finding(Verdict.UNTESTABLE, f"the tables do not give {self.measure.name}")
+        near = abs(found.value - self.value) <= max(0.5 * 10**-self.digits, self.slack) + EQUAL
+        detail = f"{self.measure.name}: printed {self.value:.{self.digits}f}, table {self._table(found.value)}"
+        return Finding(Verdict.SUPPORTED if near else Verdict.CONTRADICTED, detail)
+
+    def _table(self, value: float) -> str:
+        """One digit more than is printed, so that rounding shows."""
+        return f"{value:.{self.digits + 1}f}" if self.digits else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number of the tables lies above or below a bound."""
+
+    measure: Measure
+    op: str  # ">" or "<", with "=": or equal
+    bound: float = 0.0
+
+    def tables(self, published: Results) -> Finding:
+        """Compare."""
+        found = self.measure.at(published, SEED)
+        if found is None:
+            return Finding(Verdict.UNTESTABLE, f"the tables do not give {self.measure.name}")
+        distance = (found.value - self.bound) * (1 if self.op[0] == ">" else -1)
+        right = distance > (-EQUAL if self.op.endswith("=") else EQUAL)
+        detail = f"{self.measure.name}: claimed {self.op} {self.bound:g}, table {self.measure.show(found.value)}"
+        return Finding(Verdict.SUPPORTED if right else Verdict.CONTRADICTED, detail)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A test of its own: theory, graphs, several tables together."""
+
+    function: Callable[[Results], Finding]
+
+    def tables(self, published: Results) -> Finding:
+        """Ask the function."""
+        return self.function(published)
+
+
+@dataclass(frozen=True)
+class Untestable:
+    """The tables do not say."""
+
+    why: str
+
+    def tables(self, published: Results) -> Finding:
+        """Say so."""
+        return Finding(Verdict.UNTESTABLE, self.why)
+
+
+# On runs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Replicated:
+    """One value per seed, all on the same configurations."""
+
+    values: Mapping[int, float]
+    configurations: tuple[Configuration, ...]
+    possible: int  # how many configurations the claim speaks of
+
+    @property
+    def scope(self) -> str:
+        names = ", ".join(str(c) for c in self.configurations) if len(self.configurations) <= 2 else ""
+        seeds = f"{len(self.values)} seed(s)"
+        return f"{len(self.configurations)} of {self.possible} configurations{f': {names}' if names else ''}; {seeds}"
+
+    @property
+    def estimate(self) -> Estimate:
+        return estimate(list(self.values.values()))
+
+
+def _replicate(measure: Measure, ours: Results, published: Results) -> _Replicated | None:
+    """The measure per seed on a common set of configurations; None where cells are missing."""
+    common = _common({seed: measure.complete(ours, seed) for seed in ours.seeds})
+    found = {seed: measure.at(ours, seed, common) for seed in ours.seeds}
+    values = {s: m.value for s, m in found.items() if m is not None and len(m.configurations) == len(common)}
+    possible = sum(measure.where(c) for c in published.configurations)
+    return _Replicated(values, common, max(possible, len(common))) if values else None
+
+
+def _common(complete: Mapping[int, Sequence[Configuration]]) -> tuple[Configuration, ...]:
+    """Configurations that enough seeds share: those of all seeds, else of the best three, else of the best one."""
+    sets = sorted((frozenset(c) for c in complete.values() if c), key=len, reverse=True)
+    if not sets:
+        return ()
+    if len(sets) >= NEEDED_SEEDS:
+        chosen = frozenset.intersection(*sets) or frozenset.intersection(*sets[:NEEDED_SEEDS]) or sets[0]
+    else:
+        chosen = sets[0]
+    order = next(c for c in complete.values() if chosen <= frozenset(c))
+    return tuple(c for c in order if c in chosen)
+
+
+def _missing(measure: Measure) -> Finding:
+    needs = ", ".join(sorted({m for m, _ in measure.needs}))
+    return Finding(Verdict.MISSING, f"no configuration has finished cells of all of: {needs}")
+
+
+def _decide(e: Estimate, low: float, high: float) -> Verdict | None:
+    """Whether the interval lies within (low, high), outside, or neither; None with too few seeds."""
+    if e.seeds < NEEDED_SEEDS:
+        return None
+    a, b = e.interval(LEVEL)
+    if low < a and b < high:
+        return Verdict.HOLDS
+    return Verdict.FAILS if b <= low or a >= high else Verdict.UNDECIDED
+
+
+def _shown(measure: Measure, e: Estimate) -> str:
+    if e.standard_error is None:
+        return measure.show(e.mean)
+    a, b = e.interval(LEVEL)
+    return f"{measure.show(e.mean)}, {LEVEL:.0%} interval {a:.4g} to {b:.4g}"
+
+
+def _finding(verdict: Verdict | None, leans: bool, detail: str, scope: str) -> Finding:
+    if verdict is not None and verdict is not Verdict.UNDECIDED:
+        return Finding(verdict, detail, scope)
+    return Finding(Verdict.UNDECIDED, detail, scope, leans)
+
+
+@dataclass(frozen=True)
+class Above:
+    """The measure lies above a bound."""
+
+    measure: Measure
+    bound: float = 0.0
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """By the interval over seeds."""
+        found = _replicate(self.measure, ours, published)
+        if found is None:
+            return _missing(self.measure)
+        e = found.estimate
+        detail = f"{self.measure.name} {_shown(self.measure, e)} (claimed > {self.bound:g})"
+        return _finding(_decide(e, self.bound, float("inf")), e.mean > self.bound, detail, found.scope)
+
+
+@dataclass(frozen=True)
+class Below:
+    """The measure lies below a bound."""
+
+    measure: Measure
+    bound: float = 0.0
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """By the interval over seeds."""
+        found = _replicate(self.measure, ours, published)
+        if found is None:
+            return _missing(self.measure)
+        e = found.estimate
+        detail = f"{self.measure.name} {_shown(self.measure, e)} (claimed < {self.bound:g})"
+        return _finding(_decide(e, float("-inf"), self.bound), e.mean < self.bound, detail, found.scope)
+
+
+@dataclass(frozen=True)
+class Near:
+    """Ours is within `band` of the published value on the same configurations (or of `value` where one is given)."""
+
+    measure: Measure
+    band: float
+    value: float | None = None
+    published_as: Measure | None = None  # where the published number is another column
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """By the interval of the difference over seeds."""
+        found = _replicate(self.measure, ours, published)
+        if found is None:
+            return _missing(self.measure)
+        printed = self._printed(published, found.configurations)
+        if printed is None:
+            return Finding(Verdict.MISSING, f"nothing is published for {', '.join(map(str, found.configurations))}")
+        e = estimate([v - printed for v in found.values.values()])
+        detail = (
+            f"{self.measure.name} {_shown(self.measure, found.estimate)}, published {self.measure.show(printed)} there "
+            f"(band {self.band:g})"
+        )
+        return _finding(_decide(e, -self.band, self.band), abs(e.mean) < self.band, detail, found.scope)
+
+    def _printed(self, published: Results, configurations: Sequence[Configuration]) -> float | None:
+        if self.value is not None:
+            return self.value
+        theirs = (self.published_as or self.measure).at(published, SEED, [counterpart(c) for c in configurations])
+        return theirs.value if theirs and len(theirs.configurations) == len(configurations) else None
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """One method is above others in every single configuration."""
+
+    metric: str
+    better: str
+    worse: tuple[str, ...]
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """By the interval of every configuration."""
+        gaps = {(c, w): self._gaps(ours, c, w) for c in ours.configurations for w in self.worse}
+        gaps = {key: values for key, values in gaps.items() if values}
+        if not gaps:
+            return Finding(Verdict.MISSING, f"no configuration has both {self.better} and {' or '.join(self.worse)}")
+        estimates = {key: estimate([100 * v for v in values]) for key, values in gaps.items()}
+        worst = min(estimates, key=lambda key: estimates[key].mean)
+        right = sum(e.mean > EQUAL for e in estimates.values())
+        detail = (
+            f"{self.metric} of {self.better} is above {' and '.join(self.worse)} in {right} of {len(estimates)} "
+            f"comparisons; the smallest is {estimates[worst].mean:+.2f} points ({worst[0]}, {worst[1]})"
+        )
+        seeds = sorted({e.seeds for e in estimates.values()})
+        counted = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+        scope = f"{len({c for c, _ in gaps})} of {len(published.configurations)} configurations; {counted} seed(s)"
+        return _finding(self._verdict(list(estimates.values())), right == len(estimates), detail, scope)
+
+    def _gaps(self, ours: Results, c: Configuration, worse: str) -> list[float]:
+        a, b = ours.by_seed(c, self.better, self.metric), ours.by_seed(c, worse, self.metric)
+        return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
+
+    @staticmethod
+    def _verdict(estimates: Sequence[Estimate]) -> Verdict | None:
+        corrected = 1 - (1 - LEVEL) / len(estimates)
+        enough = [e for e in estimates if e.seeds >= NEEDED_SEEDS]
+        if any(e.interval(corrected)[1] < 0 for e in enough):
+            return Verdict.FAILS
+        if len(enough) < len(estimates):
+            return None
+        return Verdict.HOLDS if all(e.interval(LEVEL)[0] > 0 for e in enough) else Verdict.UNDECIDED
+
+
+@dataclass(frozen=True)
+class Exactly:
+    """A value that cannot vary by seed: it is met to rounding in every run, or the claim fails."""
+
+    measure: Measure
+    value: float
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """One seed suffices."""
+        found = _replicate(self.measure, ours, published)
+        if found is None:
+            return _missing(self.measure)
+        met = all(abs(v - self.value) <= 5e-4 for v in found.values.values())
+        detail = f"{self.measure.name} {self.measure.show(found.estimate.mean)} (claimed {self.value:g})"
+        return Finding(Verdict.HOLDS if met else Verdict.FAILS, detail, found.scope)
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A claim that runs cannot speak to."""
+
+    why: str
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """Say so."""
+        return Finding(Verdict.NOT_RUNS, self.why)
+
+
+class All:
+    """Several tests that must all come out; the worst verdict is the verdict."""
+
+    _ORDER = (
+        Verdict.CONTRADICTED,
+        Verdict.FAILS,
+        Verdict.MISSING,
+        Verdict.UNDECIDED,
+        Verdict.UNTESTABLE,
+        Verdict.NOT_RUNS,
+        Verdict.SUPPORTED,
+        Verdict.HOLDS,
+    )
+
+    def __init__(self, *tests: TableTest | RunTest) -> None:
+        self.tests = tests
+
+    def tables(self, published: Results) -> Finding:
+        """On the tables."""
+        return self._joined([t.tables(published) for t in self.tests])  # type: ignore[union-attr]
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """On runs."""
+        return self._joined([t.runs(ours, published) for t in self.tests])  # type: ignore[union-attr]
+
+    def _joined(self, findings: Sequence[Finding]) -> Finding:
+        verdict = min((f.verdict for f in findings), key=self._ORDER.index)
+        scopes = dict.fromkeys(f.scope for f in findings if f.scope)
+        leanings = [f.leans for f in findings if f.verdict is Verdict.UNDECIDED]
+        leans = all(leanings) if verdict is Verdict.UNDECIDED and None not in leanings else None
+        return Finding(verdict, "; ".join(f.detail for f in findings), " | ".join(scopes), leans)

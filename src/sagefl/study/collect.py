@@ -1,0 +1,123 @@
+"""What finished cells found, as one small table that can be kept without the runs: ``cells.csv``.
+
+A row is a cell: what it was (its config, as far as it differs from the defaults, and its digest) and what it came to:
+the run's summary, seconds by phase, and a few shares that claims need. Tables, figures and verdicts are built from
+these rows alone; only sweeps need the recorded losses.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ..simulation.config import RunConfig
+from ..simulation.files import write_text
+from ..simulation.rundir import RunDirectory
+from .matrix import Cell, StudyError
+from .results import Configuration, Result, Results
+from .runner import done
+
+__all__ = ["Record", "collect", "read_records", "results_of", "write_records"]
+
+FIRST_STAGE = 16
+_KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished cell."""
+
+    configuration: Configuration
+    method: str
+    config: RunConfig
+    values: dict[str, float]
+
+    @property
+    def result(self) -> Result:
+        """As the tables want it."""
+        return Result(self.configuration, self.method, self.config.seed, self.values)
+
+
+def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
+    """The finished ones of these cells."""
+    return [
+        Record(c.configuration, c.method, c.config, _values(RunDirectory(c.folder(folder))))
+        for c in cells
+        if done(c, folder)
+    ]
+
+
+def results_of(records: Sequence[Record]) -> Results:
+    """The records as results."""
+    return Results(r.result for r in records)
+
+
+def _values(run: RunDirectory) -> dict[str, float]:
+    summary: dict[str, Any] = run.summary or {}
+    values = {k: float(v) for k, v in summary.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    values["comm_oh"] = values["transferred"]
+    count = 1e6 * max(values["decisions"], 1.0)
+    values["mb_probes"] = (values["probe_input_bytes"] + values["probe_answer_bytes"]) / count
+    values["mb_models"] = values["model_bytes"] / count
+    return values | _of_decisions(run.table("decisions")) | _seconds(run.table("timings"))
+
+
+def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
+    """Shares over all decisions: plain mean of anchors, what stage 16 decided, and pulls seen on evaluation data."""
+    early = decisions.filter((pl.col("anchors") == FIRST_STAGE) & pl.col("reason").is_in(["certified", "cost"]))
+    checked = decisions.filter(pl.col("eval_pulled_risk").is_not_null())
+    values = {
+        "mean_anchors": float(decisions["anchors"].mean() or 0.0),  # type: ignore[arg-type]
+        "decided_16": early.height / max(decisions.height, 1),
+    }
+    if checked.height:
+        excess = checked["eval_pulled_risk"] - checked["eval_gossip_risk"]
+        values |= {"pulled_worse": float((excess > 0).mean() or 0.0), "pulled_excess": float(excess.mean() or 0.0)}  # type: ignore[arg-type]
+    return values
+
+
+def _seconds(timings: pl.DataFrame) -> dict[str, float]:
+    """Mean seconds a round by phase."""
+    phases = [name for name in timings.columns if name != "round"]
+    return {f"seconds_{name}": float(timings[name].fill_null(0.0).mean() or 0.0) for name in phases}  # type: ignore[arg-type]
+
+
+def write_records(path: Path, records: Sequence[Record]) -> None:
+    """Write ``cells.csv``; the same records give the same bytes."""
+    metrics = sorted({name for r in records for name in r.values})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*_KEYS, *metrics])
+    for r in records:
+        config = json.dumps(r.config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+        keys = (*r.configuration, r.method, r.config.seed, r.config.digest, config)
+        writer.writerow([*keys, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
+    write_text(path, text.getvalue())
+
+
+def read_records(path: Path) -> list[Record]:
+    """The inverse; what is wrong with a file is said with its line."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except OSError as error:
+        raise StudyError(f"cannot read {path}: {error.strerror}; a study writes it into its --out folder") from None
+    return [_record(path, number, row) for number, row in enumerate(rows, start=2)]
+
+
+def _record(path: Path, line: int, row: dict[str, str]) -> Record:
+    try:
+        configuration = Configuration(row["dataset"], row["topology"], float(row["alpha"]))
+        config = RunConfig.parse(json.loads(row["config"]))
+        values = {k: float(v) for k, v in row.items() if k not in _KEYS and v}
+        method = row["method"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StudyError(f"{path}, line {line}: not a cell of a study ({error})") from None
+    return Record(configuration, method, config, values)

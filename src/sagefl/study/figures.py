@@ -1,0 +1,440 @@
+"""The paper's figures from its tables and from our runs, side by side, and those it does not have.
+
+Every function draws from results alone and returns nothing where they do not hold what it needs, so that the published
+tables suffice for whatever they allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from ..selection import theory
+from .audit import LAMBDA, SCHEDULE, stop_bounds
+from .canvas import INK, MUTED, Drawn, colour, drawing, marker, save, tidy
+from .intervals import Estimate, estimate
+from .published import counterpart, counterpart_method
+from .results import DATASETS, Configuration, Results, show_method
+from .sweeps import SweepRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["build_figures"]
+
+DEGREE = 6  # the paper's representative degree
+_LABEL = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}  # behind numbers
+
+
+def build_figures(ours: Results, published: Results, sweeps: Sequence[SweepRow] = ()) -> list[Drawn]:
+    """All figures that these results allow."""
+    made: Iterable[Drawn | None] = (
+        _stopping(),
+        _stop32(ours, published),
+        _relative(ours, published),
+        _by_alpha(ours, published),
+        _budget(ours, published),
+        _traffic(ours, published),
+        _per_byte(ours),
+        _mechanisms(ours),
+        _sweeps(sweeps),
+    )
+    return [drawn for drawn in made if drawn is not None]
+
+
+# The stopping rule --------------------------------------------------------------------------------------------------
+
+
+def _stopping() -> Drawn:
+    with drawing(9.2, 4.1) as figure:
+        flow, curves = figure.subplots(1, 2, width_ratios=(1.15, 1))
+        _flow(flow)
+        _curves(curves)
+        return save(
+            figure,
+            "stopping",
+            "The stopping rule",
+            f"(a) One decision of SAGE-OS. (b) The width 2r against the price of the next stage at d = {DEGREE}. The "
+            "printed price (incremental) passes 2r only at stage 64: at stage 32, where half of all decisions end in "
+            "the evidence table, it cannot stop at this degree whatever the losses. The cumulative price passes it at "
+            "32.",
+        )
+
+
+def _flow(axes: Axes) -> None:
+    axes.set(xlim=(-1.1, 10), ylim=(0.4, 10), title="(a) one decision")
+    axes.axis("off")
+    blue, green, grey = "#0072B2", "#009E73", MUTED
+    _box(axes, 3.3, 9.0, "ask every neighbour about the next anchors\n(m = 16, 32, 64, 128)", INK)
+    _box(axes, 3.3, 6.6, "advantage A > 2r ?", blue)
+    _box(axes, 3.3, 4.2, "was it the last stage ?", blue)
+    _box(axes, 3.3, 1.5, "price of next stage\n$\\lambda d\\,(m_{next} - m) \\geq A + 2r$ ?", blue)
+    _box(axes, 8.4, 6.6, "select\nthe best peer", green)
+    _box(axes, 8.4, 4.2, "gossip:\nexhausted", grey)
+    _box(axes, 8.4, 1.5, "gossip:\ncannot pay", grey)
+    for y0, y1 in ((8.3, 7.05), (6.15, 4.65), (3.75, 2.2)):
+        _arrow(axes, (3.3, y0), (3.3, y1), "" if y0 > 8 else "no", (0.35, 0.0))
+    for y, x in ((6.6, 4.75), (4.2, 4.9), (1.5, 5.05)):
+        _arrow(axes, (x, y), (7.35, y), "yes", (0.0, 0.35))
+    axes.plot([1.55, -0.35, -0.35], [1.5, 1.5, 9.0], color=INK, lw=1.1, solid_joinstyle="miter")
+    axes.annotate("", (0.0, 9.0), (-0.4, 9.0), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1})
+    axes.text(-0.75, 5.2, "no: buy the next stage", rotation=90, ha="center", va="center", fontsize=8)
+
+
+def _box(axes: Axes, x: float, y: float, text: str, edge: str) -> None:
+    style = {"boxstyle": "round,pad=0.45", "facecolor": "#ffffff", "edgecolor": edge, "linewidth": 1.3}
+    axes.text(x, y, text, ha="center", va="center", fontsize=8.5, bbox=style)
+
+
+def _arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], text: str, off: tuple[float, float]
+) -> None:
+    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1})
+    middle = ((start[0] + end[0]) / 2 + off[0], (start[1] + end[1]) / 2 + off[1])
+    axes.text(*middle, text, ha="center", va="center", fontsize=8)
+
+
+def _curves(axes: Axes) -> None:
+    smooth = [16 * 2 ** (i / 20) for i in range(61)]
+    width = [2 * theory.radius(16, DEGREE) * (16 / m) ** 0.5 for m in smooth]
+    axes.plot(smooth, width, color="#0072B2", label="width $2r$: what evidence could still resolve")
+    stages = SCHEDULE[:-1]
+    for kind, tone, shape in (("incremental", "#D55E00", "s"), ("cumulative", "#7B61C4", "h")):
+        costs = [
+            theory.stage_cost(LAMBDA, DEGREE, m, n, cumulative=kind == "cumulative")
+            for m, n in zip(SCHEDULE, SCHEDULE[1:], strict=False)
+        ]
+        said = "as printed" if kind == "incremental" else "as the evidence table needs it"
+        axes.plot(stages, costs, color=tone, marker=shape, linestyle="--", label=f"{kind} price, {said}")
+        at = next(i for i, m in enumerate(stages) if costs[i] >= 2 * theory.radius(m, DEGREE))
+        axes.plot(stages[at], costs[at], marker="o", markersize=15, fillstyle="none", color=tone)
+        left = kind == "cumulative"
+        axes.annotate(
+            f"first fires at {stages[at]}", (stages[at], costs[at]), (-10, 14) if left else (14, 2),
+            textcoords="offset points", ha="right" if left else "left", color=tone, fontsize=8.5,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set(title=f"(b) at d = {DEGREE}, A = 0", xlabel="anchors m", ylabel="risk units", ylim=(0, 2.1))
+    axes.set_xticks(SCHEDULE, [str(m) for m in SCHEDULE])
+    axes.minorticks_off()
+    axes.legend(loc="upper left", fontsize=8)
+    tidy(axes)
+
+
+def _stop32(ours: Results, published: Results) -> Drawn | None:
+    bounds = stop_bounds(published)
+    with drawing(8.4, 4.0) as figure:
+        axes = figure.subplots()
+        names = [_short(b.configuration) for b in bounds]
+        rows = range(len(bounds))
+        axes.barh(rows, [100 * b.incremental for b in bounds], color="#D55E00", alpha=0.25, height=0.7,
+                  label="most that the printed price allows")  # fmt: skip
+        axes.plot([100 * b.printed for b in bounds], rows, "D", color=INK, label="Stop@32 in the paper's table")
+        for method, face in (("sage-os", colour("sage-os")), ("sage-os-table", colour("sage-os-table"))):
+            found = [
+                (100 * fmean(v.values()), row)
+                for row, b in enumerate(bounds)
+                for c in ours.configurations
+                if counterpart(c) == b.configuration and (v := ours.by_seed(c, method, "stop_32"))
+            ]
+            if found:
+                axes.plot(*zip(*found, strict=True), marker(method), color=face, markersize=8,
+                          label=f"measured, {show_method(method)}")  # fmt: skip
+        for row, b in zip(rows, bounds, strict=True):
+            if b.printed > b.incremental:
+                axes.text(100 * b.printed + 1.5, row, "impossible", color="#D55E00", va="center", fontsize=8.5)
+        axes.set_yticks(list(rows), names)
+        axes.invert_yaxis()
+        axes.grid(visible=True, axis="x")
+        axes.grid(visible=False, axis="y")
+        axes.set(xlim=(0, 102), xlabel="share of decisions that stop at stage 32, %")
+        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.14), ncols=2, fontsize=8)
+        tidy(axes)
+        return save(
+            figure, "stop32", "Stop@32 and what the printed rule allows",
+            "Bars: the largest share of decisions that can stop at stage 32 under the printed cost rule, whatever the "
+            "losses, given the table's own Cost-RG and the degrees of the graph. What lies beyond is impossible. Ours "
+            "are at the scale of these runs.",
+        )  # fmt: skip
+
+
+# Accuracy -----------------------------------------------------------------------------------------------------------
+
+
+def _sides(ours: Results, published: Results) -> list[tuple[str, Results]]:
+    """What is drawn in which panel; ours only where there is something to compare with gossip."""
+    sides = [("published, one run per cell", published)]
+    if any(_gains(ours, c, m) for c in ours.configurations for m in _contenders(ours)):
+        seeds = len(ours.seeds)
+        sides.append((f"measured, {seeds} seed{'s' if seeds > 1 else ''}", ours))
+    return sides
+
+
+def _gains(results: Results, c: Configuration, method: str, metric: str = "accuracy") -> Estimate | None:
+    """Points above random gossip in one configuration, paired by seed."""
+    own, rg = results.by_seed(c, method, metric), results.by_seed(c, "rg", metric)
+    shared = sorted(own.keys() & rg.keys())
+    return estimate([100 * (own[s] - rg[s]) for s in shared]) if shared else None
+
+
+def _contenders(*results: Results) -> list[str]:
+    return [m for m in Results(r for some in results for r in some.rows).methods if m not in ("rg", "local")]
+
+
+def _relative(ours: Results, published: Results) -> Drawn | None:
+    sides = _sides(ours, published)
+    counts = [len(_contenders(results)) for _, results in sides]
+    with drawing(0.85 * sum(counts) + 0.8, 4.0) as figure:
+        panels = figure.subplots(1, len(sides), sharey=True, squeeze=False, width_ratios=counts)[0]
+        for axes, (title, results) in zip(panels, sides, strict=True):
+            methods = _contenders(results)
+            for i, method in enumerate(methods):
+                _strip(axes, i, results, method)
+            axes.set_xticks(range(len(methods)), [show_method(m).replace(" ", "\n") for m in methods], fontsize=8)
+            axes.set(title=title, xlim=(-0.6, len(methods) - 0.25))
+            tidy(axes, zero=True)
+        panels[0].set_ylabel("accuracy minus random gossip, points")
+        return save(
+            figure, "relative", "Accuracy relative to random gossip",
+            "One point per configuration (filled: FMNIST; open: CIFAR-10), the bar is the median. Bars through points: "
+            "standard error over seeds of the paired difference.",
+        )  # fmt: skip
+
+
+def _strip(axes: Axes, x: int, results: Results, method: str) -> None:
+    found = [(c, g) for c in results.configurations if (g := _gains(results, c, method)) is not None]
+    if not found:
+        return
+    for i, (c, gain) in enumerate(found):
+        at = x + 0.36 * ((i + 0.5) / len(found) - 0.5)
+        face = "none" if c.dataset == "cifar10" else colour(method)
+        size = 8 if marker(method) == "*" else 5.5
+        axes.plot(at, gain.mean, marker(method), color=colour(method), markerfacecolor=face, markersize=size)
+        if gain.standard_error is not None:
+            axes.errorbar(at, gain.mean, gain.standard_error, color=colour(method), linewidth=0.8)
+    middle = median(g.mean for _, g in found)
+    axes.plot([x - 0.3, x + 0.3], [middle, middle], color=colour(method), linewidth=2.4, solid_capstyle="butt")
+    axes.text(x + 0.33, middle, f"{middle:+.2f}", fontsize=7.5, va="center", ha="left", bbox=_LABEL, zorder=2)
+
+
+def _by_alpha(ours: Results, published: Results) -> Drawn | None:
+    sides = [side for side in _sides(ours, published) if len({c.alpha for c in side[1].configurations}) > 1]
+    if not sides:
+        return None
+    with drawing(4.4 * len(sides) + 1.6, 3.6) as figure:
+        panels = figure.subplots(1, len(sides), sharey=True, squeeze=False)[0]
+        for axes, (title, results) in zip(panels, sides, strict=True):
+            _lines_by_alpha(axes, results)
+            axes.set(title=title, xlabel=r"Dirichlet $\alpha$ (smaller: more heterogeneous)")
+            tidy(axes, zero=True)
+        panels[0].set_ylabel("accuracy minus random gossip, points")
+        handles, labels = panels[-1].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right upper", fontsize=8)
+        return save(
+            figure, "by-alpha", "Accuracy relative to random gossip by heterogeneity",
+            "Mean over the configurations of each alpha, within a seed first. Bars: standard error over seeds.",
+        )  # fmt: skip
+
+
+def _lines_by_alpha(axes: Axes, results: Results) -> None:
+    alphas = sorted({c.alpha for c in results.configurations})
+    for method in _contenders(results):
+        points = [(i, e) for i, a in enumerate(alphas) if (e := _mean_gain(results, method, a)) is not None]
+        if points:
+            x, means = [i for i, _ in points], [e.mean for _, e in points]
+            known = any(e.standard_error for _, e in points)
+            errors = [e.standard_error or 0.0 for _, e in points] if known else None
+            axes.errorbar(x, means, errors, color=colour(method), marker=marker(method), linewidth=1.5, capsize=2,
+                          label=show_method(method))  # fmt: skip
+    axes.set_xticks(range(len(alphas)), [f"{a:g}" for a in alphas])
+    axes.set_xlim(-0.25, len(alphas) - 0.75)
+
+
+def _mean_gain(results: Results, method: str, alpha: float) -> Estimate | None:
+    """Mean gain over the configurations of an alpha, one value per seed."""
+    per_seed = []
+    for seed in results.seeds:
+        gains = [_gains(results.of_seed(seed), c, method) for c in results.configurations if c.alpha == alpha]
+        if gains and all(g is not None for g in gains):
+            per_seed.append(fmean(g.mean for g in gains if g is not None))
+    return estimate(per_seed) if per_seed else None
+
+
+# Cost ---------------------------------------------------------------------------------------------------------------
+
+
+def _budget(ours: Results, published: Results) -> Drawn | None:
+    probing = ("aq-128", "sage-nf", "sage-vanilla", "sage-os", "sage-os-table")
+    return _bars(
+        ours, published, "budget", probing, 100, "share of the nominal budget, %", "budget", "Probe budget consumed",
+        "Of nominally 128 anchors per neighbour. Bars: mean over configurations; points: configurations. Published "
+        "means are over the configurations that were measured.",
+    )  # fmt: skip
+
+
+def _traffic(ours: Results, published: Results) -> Drawn | None:
+    methods = tuple(m for m in Results((*published.rows, *ours.rows)).methods if m != "local")
+    return _bars(
+        ours, published, "comm_oh", methods, 1, "models moved per round, RG = 1", "traffic", "Model traffic",
+        "Models moved per client-round relative to random gossip (CommOH); published is one number per method.",
+    )  # fmt: skip
+
+
+def _bars(
+    ours: Results, published: Results, metric: str, methods: Sequence[str], scale: float, label: str,
+    name: str, title: str, caption: str,
+) -> Drawn | None:  # fmt: skip
+    shown = [m for m in methods if _column(ours, m, metric) or _column(published, m, metric)]
+    with drawing(max(5.0, 1.05 * len(shown)), 3.4) as figure:
+        axes = figure.subplots()
+        for i, method in enumerate(shown):
+            own = _column(ours, method, metric)
+            theirs = _column(published, counterpart_method(method), metric)
+            beside = {c: v for c, v in theirs.items() if not own or c in {counterpart(at) for at in own}}
+            for offset, values, alpha, hatch in ((-0.2, beside, 0.35, "//"), (0.2, own, 0.9, "")):
+                if values:
+                    _bar(
+                        axes,
+                        i + (offset if ours else 0.0),
+                        [scale * v for v in values.values()],
+                        colour(method),
+                        alpha,
+                        hatch,
+                    )
+        axes.set_xticks(range(len(shown)), [show_method(m).replace(" ", "\n") for m in shown])
+        axes.set_ylabel(label)
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.1)
+        _legend_of_sides(axes, measured=bool(ours))
+        tidy(axes)
+        return save(figure, name, title, caption)
+
+
+def _column(results: Results, method: str, metric: str) -> dict[Configuration, float]:
+    found = {c: results.by_seed(c, method, metric) for c in results.configurations}
+    return {c: fmean(v.values()) for c, v in found.items() if v}
+
+
+def _bar(axes: Axes, x: float, values: Sequence[float], tone: str, alpha: float, hatch: str) -> None:
+    mean = fmean(values)
+    axes.bar(x, mean, 0.36, color=tone, alpha=alpha, hatch=hatch, edgecolor="#ffffff", linewidth=0)
+    if max(values) - min(values) > 1e-9:
+        spread = [x + 0.24 * ((i + 0.5) / len(values) - 0.5) for i in range(len(values))]
+        axes.plot(spread, values, ".", color=INK, markersize=3)
+    axes.annotate(f"{mean:.4g}", (x, 0), (0, 4), textcoords="offset points", ha="center", fontsize=7, bbox=_LABEL)
+
+
+def _legend_of_sides(axes: Axes, *, measured: bool) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=MUTED, alpha=0.45, hatch="//", edgecolor="#ffffff", label="published")]
+    if measured:
+        handles.append(Patch(facecolor=MUTED, label="measured"))
+    axes.legend(handles=handles, loc="upper right", ncols=2, fontsize=8)
+
+
+def _per_byte(ours: Results) -> Drawn | None:
+    methods = [m for m in ours.methods if m != "local" and _column(ours, m, "bytes")]
+    if len(methods) < 2:
+        return None
+    with drawing(7.2, 3.8) as figure:
+        axes = figure.subplots()
+        for method in methods:
+            points = [p for c in ours.configurations if (p := _price_and_gain(ours, c, method)) is not None]
+            if points:
+                x, y = zip(*points, strict=True)
+                star = 1.5 if marker(method) == "*" else 1.0
+                axes.plot(x, y, marker(method), color=colour(method), alpha=0.45, markersize=5 * star)
+                axes.plot(fmean(x), fmean(y), marker(method), color=colour(method), markersize=10 * star,
+                          markeredgecolor="#ffffff", label=show_method(method))  # fmt: skip
+        axes.set(xlabel="MB moved per client-round: models, probes, control", ylabel="accuracy minus gossip, points")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        tidy(axes, zero=True)
+        return save(
+            figure, "per-byte", "Accuracy per byte",
+            "What a method moves in all, and what it gains over random gossip. Small: configurations (mean over "
+            "seeds); large: their mean.",
+        )  # fmt: skip
+
+
+def _price_and_gain(ours: Results, c: Configuration, method: str) -> tuple[float, float] | None:
+    gain = _gains(ours, c, method)
+    moved, count = ours.by_seed(c, method, "bytes"), ours.by_seed(c, method, "decisions")
+    if gain is None or not moved or not count:
+        return None
+    return fmean(moved[s] / count[s] for s in moved if s in count) / 1e6, gain.mean
+
+
+# Mechanisms and sweeps ----------------------------------------------------------------------------------------------
+
+
+def _mechanisms(ours: Results) -> Drawn | None:
+    panels = (
+        ("pull_gini", "pulls concentrate\n(Gini of pulls by peer)"),
+        ("diversity", "representations differ\n(1 - mean CKA)"),
+        ("advantage_gain_correlation", "anchor advantage predicts gain\n(correlation)"),
+    )
+    methods = [m for m in ours.methods if any(_column(ours, m, k) for k, _ in panels)]
+    if not methods:
+        return None
+    with drawing(9.2, 0.32 * len(methods) + 1.4) as figure:
+        for i, (axes, (metric, title)) in enumerate(zip(figure.subplots(1, 3, sharey=True), panels, strict=True)):
+            for row, method in enumerate(methods):
+                values = list(_column(ours, method, metric).values())
+                axes.plot(values, [row] * len(values), marker(method), color=colour(method), alpha=0.5, markersize=5)
+                if values:
+                    axes.plot([median(values)] * 2, [row - 0.32, row + 0.32], color=colour(method), linewidth=2.6)
+            axes.set_title(title, fontsize=9)
+            axes.grid(visible=True, axis="x")
+            axes.grid(visible=False, axis="y")
+            if i == 0:
+                axes.set_yticks(range(len(methods)), [show_method(m) for m in methods])
+                axes.invert_yaxis()
+            if metric == "advantage_gain_correlation":
+                axes.axvline(0, color=INK, linewidth=0.9)
+            tidy(axes)
+        return save(
+            figure, "mechanisms", "The three mechanisms the paper names",
+            "At the last evaluation. Points: configurations (mean over seeds); bars: medians.",
+        )  # fmt: skip
+
+
+def _sweeps(rows: Sequence[SweepRow]) -> Drawn | None:
+    if not rows:
+        return None
+    titles = {"lambda": r"price $\lambda$", "delta": r"failure probability $\delta$", "schedule": "schedule",
+              "radius": "radius", "cost": "price of a stage"}  # fmt: skip
+    with drawing(10.4, 4.0) as figure:
+        counts = [len({r.value for r in rows if r.sweep == s}) for s in titles]
+        panels = figure.subplots(1, len(titles), sharey=True, width_ratios=[max(n, 2.2) for n in counts])
+        for axes, (sweep, title) in zip(panels, titles.items(), strict=True):
+            of = [r for r in rows if r.sweep == sweep]
+            values = list(dict.fromkeys(r.value for r in of))
+            for name, tone, shape, read in _SHARES:
+                means = [100 * fmean(read(r) for r in of if r.value == v) for v in values]
+                axes.plot(range(len(values)), means, color=tone, marker=shape, linewidth=1.4, label=name)
+            shown = [v.replace("-", "\n") if sweep == "schedule" else v for v in values]
+            turned = 35 if sweep in ("radius", "cost") else 0
+            axes.set_xticks(range(len(values)), shown, fontsize=7.5, rotation=turned)
+            axes.set_title(title, fontsize=9)
+            axes.margins(x=0.15)
+            tidy(axes)
+        panels[0].set_ylabel("%")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+        return save(
+            figure, "sweeps", "SAGE-OS on recorded losses, one option at a time",
+            "Replay on the evidence of the AQ-128 cells, mean over cells. Evidence is of the nominal budget; certified "
+            "and cost-stopped are shares of decisions.",
+        )  # fmt: skip
+
+
+_SHARES: tuple[tuple[str, str, str, Callable[[SweepRow], float]], ...] = (
+    ("evidence", "#0072B2", "o", lambda r: r.budget),
+    ("certified", "#009E73", "P", lambda r: r.certified),
+    ("stopped by cost", "#D55E00", "s", lambda r: r.cost),
+)
+
+
+def _short(c: Configuration) -> str:
+    return f"{DATASETS.get(c.dataset, c.dataset)} {c.labels[1]} {c.alpha:g}"

@@ -1,0 +1,190 @@
+"""Which runs a study consists of: data sets x topologies x alphas x methods x seeds, at one of three scales.
+
+A cell is a run's config and nothing else, addressed by its digest, so that studies share what they have in common and
+a cell that is done is never run again. Scales are presets; every axis and the scale itself can be overridden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..errors import SageflError
+from ..selection.registry import nearest
+from ..settings import parse_options
+from ..simulation.config import RunConfig, merged
+from .published import STAND_INS
+from .results import ALPHAS, METHODS, Configuration
+
+__all__ = ["PAPER_METHODS", "PRESETS", "Cell", "Preset", "StudyError", "absent", "plan", "scale_of"]
+
+PAPER_METHODS = tuple(m for m in METHODS if m != "sage-os-table")
+
+
+class StudyError(SageflError, ValueError):
+    """A study that cannot be planned or read, with what to do about it."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A scale and what is run at it."""
+
+    name: str
+    title: str
+    base: Mapping[str, Any]  # config keys common to all cells
+    topologies: Mapping[str, Mapping[str, Any]]  # by kind
+    datasets: tuple[str, ...] = ("fmnist", "cifar10")
+    alphas: tuple[float, ...] = ALPHAS
+    methods: tuple[str, ...] = PAPER_METHODS
+    seeds: tuple[int, ...] = (1,)
+    several: bool = False  # whether cells are small enough to run several at a time by default
+
+
+_GRAPHS: Mapping[str, Mapping[str, Any]] = {"ba": {"kind": "ba"}, "er": {"kind": "er"}}
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "smoke",
+            "a toy that shows the machinery, not the paper: embedded data, 12 clients, a small perceptron",
+            {
+                "clients": 12,
+                "rounds": 15,
+                "model": {"name": "mlp"},
+                "training": {"max_batches": 4},
+                "evaluation": {"every": 5, "subset": 500},
+            },
+            {"ba": {"kind": "ba"}, "er": {"kind": "er", "degree": 6}},
+            datasets=("fmnist-mini",),
+            alphas=(0.1, 0.3),
+            methods=(*PAPER_METHODS, "sage-os-table"),
+            several=True,
+        ),
+        Preset(
+            "laptop",
+            "real data, pools and graphs as in the paper; fewer rounds and at most 8 local mini-batches a round",
+            {"clients": 50, "rounds": 150, "training": {"max_batches": 8}, "evaluation": {"every": 25}},
+            _GRAPHS,
+        ),
+        Preset(
+            "paper",
+            "as printed",
+            {"clients": 50, "rounds": 250, "evaluation": {"every": 25}},
+            _GRAPHS,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study."""
+
+    configuration: Configuration
+    method: str  # a label: id:name=value
+    config: RunConfig
+
+    @property
+    def seed(self) -> int:
+        """The replication it belongs to."""
+        return self.config.seed
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.configuration} {self.method} seed {self.seed}"
+
+    def folder(self, cells: Path) -> Path:
+        """Where it is run."""
+        return cells / self.config.digest
+
+    @property
+    def work(self) -> float:
+        """Roughly how long it takes, in no particular unit: what the time left is estimated by."""
+        c = self.config
+        pixels = 4.0 if c.data.dataset == "cifar10" else 1.0
+        return c.rounds * c.clients * (c.training.max_batches or 15) * pixels
+
+
+def plan(
+    preset: str,
+    *,
+    datasets: Sequence[str] = (),
+    topologies: Sequence[str] = (),
+    alphas: Sequence[float] = (),
+    methods: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    overrides: Mapping[str, Any] | None = None,
+) -> list[Cell]:
+    """The cells of a study, complete configurations first; empty axes are the preset's own."""
+    chosen = _preset(preset)
+    axes = product(
+        seeds or chosen.seeds,
+        datasets or chosen.datasets,
+        topologies or tuple(chosen.topologies),
+        alphas or chosen.alphas,
+        methods or chosen.methods,
+    )
+    cells = [
+        _cell(chosen, seed, Configuration(dataset, kind, alpha), method, overrides or {})
+        for seed, dataset, kind, alpha, method in axes
+    ]
+    return list({cell.config.digest: cell for cell in cells}.values())
+
+
+def _preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise StudyError(f"unknown preset {name!r}{nearest(name, PRESETS)}; presets: {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def _cell(preset: Preset, seed: int, at: Configuration, method: str, overrides: Mapping[str, Any]) -> Cell:
+    id, *options = method.split(":")
+    document: dict[str, Any] = {
+        "seed": seed,
+        "data": {"dataset": at.dataset, "alpha": at.alpha},
+        "topology": dict(preset.topologies.get(at.topology, {"kind": at.topology})),
+        "method": {"id": id.strip(), "options": parse_options(options)},
+    }
+    config = RunConfig.parse(merged(merged(preset.base, document), overrides))
+    return Cell(at, method, config)
+
+
+def absent(cells: Sequence[Cell]) -> dict[str, tuple[str, list[Cell]]]:
+    """Named data sets that are not on this machine: how to get them, and the cells that need them."""
+    from ..data import status
+
+    ways = {entry.name: entry.ways for entry in status() if not entry.present}
+    missing: dict[str, tuple[str, list[Cell]]] = {}
+    for cell in cells:
+        name = cell.configuration.dataset
+        if name in ways:
+            missing.setdefault(name, (ways[name], []))[1].append(cell)
+    return missing
+
+
+def scale_of(configs: Sequence[RunConfig]) -> list[str]:
+    """What was actually run, a line per data set, beside what the paper prints."""
+    lines = []
+    for dataset in dict.fromkeys(c.data.dataset for c in configs):
+        of = [c for c in configs if c.data.dataset == dataset]
+        rounds = _span([c.rounds for c in of])
+        clients = _span([c.clients for c in of])
+        caps = {c.training.max_batches for c in of}
+        epoch = " or ".join("whole local epochs" if m is None else f"at most {m} mini-batches a round" for m in caps)
+        models = ", ".join(sorted({c.model.name for c in of}))
+        seeds = _span([c.seed for c in of])
+        lines.append(f"{dataset}: K = {clients}, T = {rounds}, {epoch}, {models}, seed {seeds}")
+    lines += [
+        f"{d} stands beside the paper's {STAND_INS[d]}" for d in STAND_INS if any(c.data.dataset == d for c in configs)
+    ]
+    return [*lines, "the paper: K = 50, T = 250, whole local epochs, encoder-decoder, one run per cell"]
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"

@@ -1,0 +1,232 @@
+"""Tables as text: for the terminal, Markdown, LaTeX, CSV and HTML. What is in them is decided in `tables`."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from .tables import Column, Entry, Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+__all__ = ["Line", "lines", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich"]
+
+MINUS = "\u2212"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One printed line: what it is of, which of the three it is, its texts, and which are the best of their group."""
+
+    labels: tuple[str, str, str]
+    kind: str  # measured, published, difference; nothing where there is only one
+    texts: tuple[str, ...]
+    best: tuple[bool, ...]
+    mean: bool = False
+
+
+def lines(table: Table) -> Iterator[Line]:
+    """Up to three lines per configuration, and the means."""
+    rows = [(at.labels, entries, False) for at, entries in table.rows]
+    for labels, entries, mean in [*rows, (("Mean", "", ""), table.means, True)]:
+        for kind, show, value in _KINDS:
+            if (kind == "measured" and not table.has_measured) or (kind == "published" and not table.has_published):
+                continue
+            if kind == "difference" and not (table.has_measured and table.has_published):
+                continue
+            texts = tuple(show(c, e) for c, e in zip(table.columns, entries, strict=True))
+            yield Line(labels, kind, texts, _best(table.columns, [value(e) for e in entries]), mean)
+
+
+def _measured(column: Column, entry: Entry) -> str:
+    if entry.measured is None:
+        return ""
+    error = entry.measured.standard_error
+    return column.show(entry.measured.mean) + (f" ±{column.show(error)}" if error is not None else "")
+
+
+def _published(column: Column, entry: Entry) -> str:
+    return "" if entry.published is None else column.show(entry.published)
+
+
+def _difference(column: Column, entry: Entry) -> str:
+    return "" if entry.difference is None else column.show(entry.difference, signed=True).replace("-", MINUS)
+
+
+_Value = Callable[[Entry], float | None]
+_KINDS: tuple[tuple[str, Callable[[Column, Entry], str], _Value], ...] = (
+    ("measured", _measured, lambda e: e.measured.mean if e.measured else None),
+    ("published", _published, lambda e: e.published),
+    ("difference", _difference, lambda e: None),
+)
+
+
+def _best(columns: Sequence[Column], values: Sequence[float | None]) -> tuple[bool, ...]:
+    """The best of each group, ties included."""
+    marks: list[bool] = []
+    for _, part in groupby(zip(columns, values, strict=True), key=lambda pair: pair[0].group):
+        group = list(part)
+        known = [v for c, v in group if v is not None and c.best]
+        goal = (max(known) if group[0][0].best == "max" else min(known)) if known else None
+        marks += [v is not None and bool(c.best) and goal is not None and abs(v - goal) < 1e-9 for c, v in group]
+    return tuple(marks)
+
+
+def _groups(table: Table) -> list[tuple[str, int]]:
+    return [(name, len(list(part))) for name, part in groupby(c.group for c in table.columns)]
+
+
+def _heads(table: Table) -> tuple[str, ...]:
+    return ("Dataset", "Topo.", "alpha", *((" ",) if _several(table) else ()))
+
+
+def _several(table: Table) -> bool:
+    return table.has_measured and table.has_published
+
+
+def _front(table: Table, line: Line, before: Line | None) -> list[str]:
+    """Labels, not repeated within a configuration."""
+    same = before is not None and before.labels == line.labels and before.mean == line.mean
+    labels = ["", "", ""] if same else list(line.labels)
+    return [*labels, *([line.kind] if _several(table) else [])]
+
+
+def _paired(table: Table, start: int = 0, width: int | None = None) -> Iterator[tuple[Line, Line | None]]:
+    """The lines of a group of columns, each with the one before it; lines with nothing in them are left out."""
+    before = None
+    for whole in lines(table):
+        stop = len(whole.texts) if width is None else start + width
+        line = replace(whole, texts=whole.texts[start:stop], best=whole.best[start:stop])
+        if any(line.texts):
+            yield line, before
+            before = line
+
+
+# Formats ------------------------------------------------------------------------------------------------------------
+
+
+def to_rich(table: Table) -> list[tuple[str, RichTable]]:
+    """A heading and a table per group of columns: a terminal is narrow."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    made, start = [], 0
+    for group, width in _groups(table):
+        shown = RichTable(box=None, pad_edge=False)
+        for head in _heads(table):
+            shown.add_column(head)
+        for column in table.columns[start : start + width]:
+            shown.add_column(column.head, justify="right", no_wrap=True)
+        for line, before in _paired(table, start, width):
+            texts = zip(line.texts, line.best, strict=True)
+            cells = [Text(t, style="bold" if best else "") for t, best in texts]
+            dim = "dim" if line.kind == "published" and _several(table) else ""
+            shown.add_row(*(Text(t) for t in _front(table, line, before)), *cells, style=dim)
+        made.append((f"{table.title}: {group}", shown))
+        start += width
+    return made
+
+
+def to_markdown(table: Table) -> str:
+    """GitHub's tables, one per group of columns."""
+    blocks, start = [f"### {table.title}", "", table.caption, ""], 0
+    for group, width in _groups(table):
+        columns = table.columns[start : start + width]
+        heads = [*_heads(table), *(c.head for c in columns)]
+        front = len(heads) - width
+        blocks += [f"**{group}**", "", _row(heads), _row(["---"] * front + ["---:"] * width)]
+        for line, before in _paired(table, start, width):
+            texts = zip(line.texts, line.best, strict=True)
+            blocks.append(_row([*_front(table, line, before), *(f"**{t}**" if best else t for t, best in texts)]))
+        blocks.append("")
+        start += width
+    return "\n".join(blocks)
+
+
+def _row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def to_latex(table: Table) -> str:
+    """A booktabs table in the paper's layout; needs \\usepackage{booktabs}."""
+    width = len(_heads(table))
+    groups = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{_tex(name)}}}" for name, n in _groups(table))
+    heads = " & ".join([*("" if h == " " else _tex(h) for h in _heads(table)), *(_tex(c.head) for c in table.columns)])
+    out = [
+        r"\begin{table*}[t]",
+        rf"\caption{{{_tex(table.caption)}}}",
+        rf"\label{{tab:{table.name}}}",
+        r"\centering\tiny\setlength{\tabcolsep}{2.2pt}",
+        rf"\begin{{tabular}}{{{'l' * width}{'r' * len(table.columns)}}}",
+        r"\toprule",
+        f"{'& ' * width}{groups}\\\\",
+        heads.replace("alpha", r"$\alpha$") + r"\\",
+        r"\midrule",
+    ]
+    started = False
+    for line, before in _paired(table):
+        if line.mean and not started:
+            out.append(r"\midrule")
+            started = True
+        texts = [rf"\textbf{{{_tex(t)}}}" if best else _tex(t) for t, best in zip(line.texts, line.best, strict=True)]
+        front = [_tex(t) for t in _front(table, line, before)]
+        out.append(
+            " & ".join([rf"\emph{{{front[0]}}}" if line.mean and front[0] else front[0], *front[1:], *texts]) + r"\\"
+        )
+    return "\n".join([*out, r"\bottomrule", r"\end{tabular}", r"\end{table*}", ""])
+
+
+def _tex(text: str) -> str:
+    for plain, escaped in (("%", r"\%"), ("±", r"$\pm$"), (MINUS, "$-$"), ("_", r"\_"), ("&", r"\&"), ("#", r"\#")):
+        text = text.replace(plain, escaped)
+    return text
+
+
+def to_csv(table: Table) -> str:
+    """One line per number, with everything unrounded."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        ("dataset", "topology", "alpha", "method", "metric", "measured", "standard_error", "seeds", "published",
+         "difference")
+    )  # fmt: skip
+    rows = [(tuple(map(str, at)), entries) for at, entries in table.rows]
+    for at, entries in [*rows, (("mean", "", ""), table.means)]:
+        for column, e in zip(table.columns, entries, strict=True):
+            m = e.measured
+            ours = ("", "", "0") if m is None else (_exact(m.mean), _exact(m.standard_error), str(m.seeds))
+            writer.writerow((*at, column.method, column.metric, *ours, _exact(e.published), _exact(e.difference)))
+    return text.getvalue()
+
+
+def _exact(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def to_html(table: Table) -> str:
+    """An HTML table, one per group of columns, that scrolls on its own where it is wide."""
+    out, start = [f"<h3>{escape(table.title)}</h3>", f"<p>{escape(table.caption)}</p>"], 0
+    for group, width in _groups(table):
+        columns = table.columns[start : start + width]
+        heads = "".join(f"<th>{escape(h)}</th>" for h in (*_heads(table), *(c.head for c in columns)))
+        out.append(f'<div class="wide"><table><caption>{escape(group)}</caption><thead><tr>{heads}</tr></thead><tbody>')
+        for line, before in _paired(table, start, width):
+            texts = zip(line.texts, line.best, strict=True)
+            numbers = "".join(f"<td>{_bold(t, best)}</td>" for t, best in texts)
+            labels = "".join(f"<th>{escape(t)}</th>" for t in _front(table, line, before))
+            kinds = [line.kind, *(["mean"] if line.mean else [])]
+            kinds += [] if before and before.labels == line.labels else ["first"]
+            out.append(f'<tr class="{" ".join(kinds)}">{labels}{numbers}</tr>')
+        out.append("</tbody></table></div>")
+        start += width
+    return "\n".join(out)
+
+
+def _bold(text: str, best: bool) -> str:
+    return f"<b>{escape(text)}</b>" if best else escape(text)

@@ -1,0 +1,126 @@
+"""One shape for results, theirs and ours: a number for every (configuration, method, seed, metric).
+
+The paper's tables are results with a single seed, so that tables, figures and tests of claims read both alike.
+Rates and shares are fractions of one here; only what people read is in per cent or points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["ALPHAS", "DATASETS", "METHODS", "TOPOLOGIES", "Configuration", "Result", "Results", "show_method"]
+
+DATASETS = {"fmnist": "FMNIST", "cifar10": "CIFAR-10", "fmnist-mini": "FMNIST-mini"}
+TOPOLOGIES = {"ba": "SF", "er": "ER"}
+ALPHAS = (0.05, 0.1, 0.3)
+METHODS = {
+    "local": "LOCAL",
+    "rg": "RG",
+    "pens": "PENS",
+    "pfeddst": "PFedDST",
+    "aq-128": "AQ-128",
+    "sage-nf": "SAGE-NF",
+    "sage-vanilla": "Vanilla",
+    "sage-os": "SAGE-OS",
+    "sage-os-table": "SAGE-OS cum.",
+}
+
+
+class Configuration(NamedTuple):
+    """One row of the paper's tables: a world that all methods are run on."""
+
+    dataset: str
+    topology: str
+    alpha: float
+
+    def __str__(self) -> str:
+        return f"{self.dataset}/{self.topology}/{self.alpha:g}"
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """As the paper prints it."""
+        return (
+            DATASETS.get(self.dataset, self.dataset),
+            TOPOLOGIES.get(self.topology, self.topology.upper()),
+            f"{self.alpha:.2f}",
+        )
+
+
+def show_method(method: str) -> str:
+    """A method's name as the paper prints it."""
+    return METHODS.get(method, method)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run came to."""
+
+    configuration: Configuration
+    method: str
+    seed: int
+    values: Mapping[str, float]
+
+
+class Results:
+    """Many runs, looked up by what they are runs of."""
+
+    def __init__(self, rows: Iterable[Result] = ()) -> None:
+        self.rows = tuple(rows)
+        self._found = {(r.configuration, r.method, r.seed): r.values for r in self.rows}
+        if len(self._found) < len(self.rows):
+            keys = [(r.configuration, r.method, r.seed) for r in self.rows]
+            twice = next(k for k in keys if keys.count(k) > 1)
+            raise ValueError(f"two results for {twice[0]} {twice[1]} seed {twice[2]}: they are of different scale")
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """In the paper's order, others after it."""
+        return tuple(sorted({r.configuration for r in self.rows}, key=_configuration_order))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """In the paper's order, others after it."""
+        order = {m: i for i, m in enumerate(METHODS)}
+        return tuple(sorted({r.method for r in self.rows}, key=lambda m: (order.get(m, len(order)), m)))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Ascending."""
+        return tuple(sorted({r.seed for r in self.rows}))
+
+    def value(self, configuration: Configuration, method: str, metric: str, seed: int) -> float | None:
+        """One number, or None where there is none."""
+        return self._found.get((configuration, method, seed), {}).get(metric)
+
+    def by_seed(self, configuration: Configuration, method: str, metric: str) -> dict[int, float]:
+        """The replications of one number."""
+        found = {seed: self.value(configuration, method, metric, seed) for seed in self.seeds}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+    def where(self, keep: Callable[[Result], bool]) -> Results:
+        """Some of the rows."""
+        return Results(r for r in self.rows if keep(r))
+
+    def of_seed(self, seed: int) -> Results:
+        """One replication."""
+        return self.where(lambda r: r.seed == seed)
+
+    def on(self, configurations: Sequence[Configuration]) -> Results:
+        """These configurations only."""
+        return self.where(lambda r: r.configuration in configurations)
+
+
+def _configuration_order(c: Configuration) -> tuple[int, str, int, str, float]:
+    datasets, topologies = list(DATASETS), list(TOPOLOGIES)
+    return (
+        datasets.index(c.dataset) if c.dataset in datasets else len(datasets),
+        c.dataset,
+        topologies.index(c.topology) if c.topology in topologies else len(topologies),
+        c.topology,
+        c.alpha,
+    )

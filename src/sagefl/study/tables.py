@@ -1,0 +1,176 @@
+"""The paper's three tables with ours beside them, and two it does not have: traffic and time.
+
+Every entry is a measured mean over seeds with its standard error, the published number, and the difference. Means over
+configurations are taken within a seed first (the seed is the unit), and published means over the same configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from .intervals import Estimate, estimate
+from .published import SEED, counterpart, counterpart_method
+from .results import Configuration, Results, show_method
+
+__all__ = ["Column", "Entry", "Table", "build_tables"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One (method, metric) with how it is shown."""
+
+    method: str
+    metric: str
+    group: str
+    head: str
+    percent: bool = False
+    best: str = ""  # "max" or "min": the group's best entry of a row is marked
+    digits: int = 4
+
+    def show(self, value: float, *, signed: bool = False) -> str:
+        """A value as the paper prints it; differences of shares are in points."""
+        sign = "+" if signed else ""
+        if self.percent:
+            return f"{100 * value:{sign}.{self.digits}f}" + ("" if signed else "%")
+        return f"{value:{sign}.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Ours and theirs."""
+
+    measured: Estimate | None
+    published: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus theirs."""
+        if self.measured is None or self.published is None:
+            return None
+        return self.measured.mean - self.published
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table, still numbers; `render` makes text of it."""
+
+    name: str  # of the files
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Configuration, tuple[Entry, ...]], ...]
+    means: tuple[Entry, ...]
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether anything of ours is in it."""
+        return any(e.measured for _, entries in self.rows for e in entries)
+
+    @property
+    def has_published(self) -> bool:
+        """Whether anything of theirs is in it."""
+        return any(e.published is not None for _, entries in self.rows for e in entries)
+
+
+def build_tables(ours: Results, published: Results) -> list[Table]:
+    """All tables; with no results of ours the published ones alone."""
+    methods = _methods(ours, published)
+    tables = [_performance(methods), _clients(methods), _evidence(methods)]
+    if ours:
+        tables += [_traffic(ours.methods), _time(ours.methods)]
+    made = [_filled(name, title, caption, columns, ours, published) for name, title, caption, columns in tables]
+    return [table for table in made if table.has_measured or table.has_published]
+
+
+_Plan = tuple[str, str, str, list[Column]]
+
+
+def _methods(ours: Results, published: Results) -> tuple[str, ...]:
+    return Results((*published.rows, *(r for r in ours.rows))).methods
+
+
+def _performance(methods: Sequence[str]) -> _Plan:
+    groups = (("accuracy", "Global accuracy"), ("macro_f1", "Macro-F1"))
+    columns = [Column(m, metric, group, show_method(m), best="max") for metric, group in groups for m in methods]
+    return "table1", "Table I. Predictive performance", "Global accuracy and macro-F1 on the shared test set.", columns
+
+
+def _clients(methods: Sequence[str]) -> _Plan:
+    groups = (("client", "Client"), ("weak", "Weak"))
+    columns = [Column(m, k, group, show_method(m), best="max") for k, group in groups for m in methods]
+    caption = "Accuracy on clients' own evaluation data: mean (Client) and worst client (Weak)."
+    return "table2", "Table II. Client-level accuracy", caption, columns
+
+
+def _evidence(methods: Sequence[str]) -> _Plan:
+    readings = [m for m in ("sage-os", "sage-os-table") if m in methods]
+    probing = [m for m in ("aq-128", "sage-nf", "sage-vanilla", *readings) if m in methods]
+    columns = [Column(m, "budget", "Budget consumed", show_method(m), True, "min", 2) for m in probing]
+    for k, head in (("stop_128", "Stop@128"), ("rg_fallback", "RG fb")):
+        columns.append(Column("sage-vanilla", k, "Vanilla SAGE", head, True, digits=1))
+    for m in readings:
+        for k, head in (("stop_32", "Stop@32"), ("stop_128", "Stop@128"), ("cost_rg", "Cost-RG")):
+            columns.append(Column(m, k, show_method(m), head, True, digits=1))
+    caption = "Budget consumed is 100% - Saving (eq:probesaving), of nominally 128 anchors per neighbour."
+    if len(readings) > 1:
+        caption += (
+            " SAGE-OS pays the printed, incremental price of the next stage; SAGE-OS cum. the cumulative one. Both "
+            "stand beside the same published column."
+        )
+    return "table3", "Table III. Probe budget and stopping behaviour", caption, columns
+
+
+def _traffic(methods: Sequence[str]) -> _Plan:
+    columns = [Column(m, "comm_oh", "CommOH (models moved, RG = 1)", show_method(m), digits=3) for m in methods]
+    columns += [Column(m, "merged", "Models merged per round", show_method(m), digits=3) for m in methods]
+    for metric, group in (("mb_models", "Models, MB per client-round"), ("mb_probes", "Probes, MB per client-round")):
+        columns += [Column(m, metric, group, show_method(m), digits=3) for m in methods]
+    caption = (
+        "Models merged leaves out models that were moved only to be looked at. Probes are anchor inputs (uint8) and "
+        "answers; models are float32."
+    )
+    return "traffic", "Model traffic", caption, columns
+
+
+def _time(methods: Sequence[str]) -> _Plan:
+    columns = [Column(m, "seconds_decide", "Seconds a round to decide", show_method(m), digits=2) for m in methods]
+    columns += [Column(m, "seconds_train", "Seconds a round to train", show_method(m), digits=2) for m in methods]
+    caption = "Wall-clock seconds a round of the whole population, on the machine and under the load of these runs."
+    return "time", "Time", caption, columns
+
+
+def _filled(name: str, title: str, caption: str, columns: Sequence[Column], ours: Results, published: Results) -> Table:
+    configurations = ours.configurations or published.configurations
+    used = [c for c in columns if any(_has(c, ours, published, at) for at in configurations)]
+    rows = [(at, tuple(_entry(c, ours, published, at) for c in used)) for at in configurations]
+    means = tuple(_mean(c, ours, published, configurations) for c in used)
+    return Table(name, title, caption, tuple(used), tuple(rows), means)
+
+
+def _has(column: Column, ours: Results, published: Results, at: Configuration) -> bool:
+    """A column is shown if we measured it, or, where nothing is ours, if it was published under its own name."""
+    if ours:
+        return bool(ours.by_seed(at, column.method, column.metric))
+    return _theirs(column, published, at) is not None and counterpart_method(column.method) == column.method
+
+
+def _theirs(column: Column, published: Results, at: Configuration) -> float | None:
+    return published.value(counterpart(at), counterpart_method(column.method), column.metric, SEED)
+
+
+def _entry(column: Column, ours: Results, published: Results, at: Configuration) -> Entry:
+    values = list(ours.by_seed(at, column.method, column.metric).values())
+    return Entry(estimate(values) if values else None, _theirs(column, published, at))
+
+
+def _mean(column: Column, ours: Results, published: Results, configurations: Sequence[Configuration]) -> Entry:
+    """The column's mean; published means are over the configurations that we measured, where we measured any."""
+    measured = [c for c in configurations if ours.by_seed(c, column.method, column.metric)]
+    seeds = [ours.by_seed(c, column.method, column.metric) for c in measured]
+    shared = set.intersection(*(set(s) for s in seeds)) if seeds else set()
+    own = estimate([fmean(s[seed] for s in seeds) for seed in sorted(shared)]) if shared else None
+    theirs = [_theirs(column, published, c) for c in (measured or configurations)]
+    known = [v for v in theirs if v is not None]
+    return Entry(own, fmean(known) if known and len(known) == len(theirs) else None)

@@ -1,0 +1,119 @@
+"""The HTML around the files in ``static/``: with links to them for the live page, with all of them inside for a report.
+
+There is no build step. A report puts the modules one after another, imports and exports taken away; their top-level
+names must therefore differ, which a test checks. Everything that comes from a run directory enters as JSON and is put
+on the page as text, never as HTML; scripts are allowed by their hash alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from functools import cache
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..errors import SageflError
+from .plain import embedded
+
+__all__ = ["ASSETS", "CSP", "MODULES", "asset", "frozen_page", "live_page", "plotly_source"]
+
+MODULES = (
+    "dom.js",
+    "palette.js",
+    "source.js",
+    "charts.js",
+    "runs.js",
+    "network.js",
+    "explorer.js",
+    "theory.js",
+    "stopping.js",
+    "main.js",
+)  # in the order of their dependencies
+ASSETS = (*MODULES, "style.css", "icon.svg")
+CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_IMPORT = re.compile(r"^import\s[^;]*;\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(async )?(function|const|class|let)\b)", re.MULTILINE)
+
+
+@cache
+def asset(name: str) -> str:
+    """A file shipped with the package."""
+    return (resources.files(__package__) / "static" / name).read_text(encoding="utf-8")
+
+
+@cache
+def plotly_source() -> str:
+    """plotly.min.js from plotly's Python package, found without importing it."""
+    spec = find_spec("plotly")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(place) / "package_data" / "plotly.min.js"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise SageflError("charts need plotly.min.js from plotly's Python package: pip install 'sagefl[view]'")
+
+
+def bundle() -> str:
+    """All modules as one script."""
+    parts = [_EXPORT.sub("", _IMPORT.sub("", asset(name))) for name in MODULES]
+    return '"use strict";\n(() => {\n' + "\n".join(parts) + "\n})();\n"
+
+
+def live_page(title: str = "sagefl") -> str:
+    """The page of the server; everything it needs is fetched from beside it."""
+    head = '<link rel="stylesheet" href="static/style.css"><link rel="icon" href="static/icon.svg">'
+    preload = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in MODULES)
+    return _document(title, head + preload, _body(), '<script type="module" src="static/main.js"></script>')
+
+
+def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str:
+    """One file that needs nothing else; the first paint does not wait for the chart library at its end."""
+    scripts = [bundle()]
+    if charts:
+        scripts += [plotly_source(), 'document.dispatchEvent(new Event("plotly-ready"));']
+    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    icon = base64.b64encode(asset("icon.svg").encode()).decode()
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
+        f'<link rel="icon" href="data:image/svg+xml;base64,{icon}"><style>{asset("style.css")}</style>'
+    )
+    blocks = [f'<script type="application/json" id="data">{embedded(data)}</script>']
+    blocks += [f"<script>{script}</script>" for script in scripts]
+    return _document(title, head, _body(), "\n".join(blocks))
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _document(title: str, head: str, body: str, scripts: str) -> str:
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{html.escape(title)}</title>{head}</head>\n<body>\n{body}\n{scripts}\n</body></html>\n"
+    )
+
+
+def _body() -> str:
+    return """\
+<a class="skip" href="#main">Skip to the content</a>
+<header>
+  <h1>sagefl <span id="subtitle">ask before you download</span></h1>
+  <nav id="tabs" role="tablist" aria-label="Views"></nav>
+  <p id="connection" role="status"></p>
+</header>
+<main id="main" tabindex="-1"></main>
+<div id="announcer" class="visually-hidden" aria-live="polite"></div>
+<noscript>This page draws with JavaScript; the tables of a run are in its directory as parquet files.</noscript>"""

@@ -1,0 +1,272 @@
+"""Which runs there are and how each stands. Looked up anew at every question: runs appear, grow, stop and go on.
+
+A place is a run directory, or a folder under which run directories lie (a comparison, a study). Nothing here locks or
+writes: whether a run is alive is told from its log and from when its files last changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+import polars as pl
+
+from ..errors import SageflError
+from ..simulation.config import RunConfig, method_label
+from ..simulation.files import RunError
+from ..simulation.rundir import RunDirectory
+from .plain import plain
+
+__all__ = ["READING_ERRORS", "Run", "Shelf"]
+
+READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
+"""What reading a torn directory, or one from another version, may raise."""
+
+DEPTH = 4  # how deep below a given folder runs are looked for
+SILENT = 180.0  # seconds without a sign of life after which a run no longer counts as running
+FILES = ("run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "summary.json", "events.log")
+Value = TypeVar("Value")
+
+
+class Kept:
+    """Values computed from files, kept for as long as the files are the same."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Any, Any]] = {}
+        self._lock = Lock()
+
+    def get(self, name: str, signature: Any, make: Callable[[], Value]) -> Value:
+        """The value of `name`, made anew when its signature has changed."""
+        with self._lock:
+            held = self._held.get(name)
+        if held is None or held[0] != signature:
+            held = (signature, make())
+            with self._lock:
+                self._held[name] = held
+        value: Value = held[1]
+        return value
+
+
+class Run:
+    """One run directory as the page sees it; every read is cached until the file changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+        self.directory = RunDirectory(path)
+        self.kept = Kept()
+
+    def signature(self, name: str) -> tuple[int, int, int] | None:
+        """What changes whenever a file does."""
+        try:
+            found = (self.path / name).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's config."""
+        return self.kept.get("config", self.signature("run.toml"), lambda: self.directory.config)
+
+    def table(self, name: str) -> pl.DataFrame:
+        """One of the run's tables; what is wrong with it is said in one line."""
+        return self.kept.get(name, self.signature(f"{name}.parquet"), lambda: _checked(self.directory, name))
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the page has something new to fetch."""
+        signatures = [self.signature(name) for name in FILES]
+        return hashlib.sha256(repr(signatures).encode()).hexdigest()[:12]
+
+    def standing(self) -> dict[str, Any]:
+        """How the run stands: what it is, how far, how good, and what is wrong with it."""
+        return self.kept.get("standing", (self.version, self._recent()), self._standing)
+
+    def _standing(self) -> dict[str, Any]:
+        problems: list[str] = []
+        found = _described(self, problems)
+        found |= _progress(self, problems)
+        status = self._status(found, problems)
+        head = {"id": self.id, "version": self.version, "status": status, "problems": problems}
+        return head | plain(found, 7) | {"written": found["written"]}  # type: ignore[no-any-return]
+
+    def _status(self, found: dict[str, Any], problems: list[str]) -> str:
+        if found["finished"]:
+            return "finished"
+        if found["rounds"] is None and not found["done"]:
+            return "unreadable" if problems else "waiting"
+        event = _last_event(self.path / "events.log")
+        if event == "interrupted" or not self._recent():
+            return "stopped"
+        return "running"
+
+    def _recent(self) -> bool:
+        """Whether anything in the directory changed lately."""
+        times = [s[0] for name in (*FILES, "losses", "checkpoint") if (s := self.signature(name))]
+        return bool(times) and time.time() - max(times) / 1e9 < SILENT
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The places given on the command line."""
+
+    places: Sequence[Path]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_made", {})
+
+    def runs(self) -> dict[str, Run]:
+        """Every run there is now, by id, in the order of the places and then by name."""
+        made: dict[Path, Run] = self._made  # type: ignore[attr-defined]
+        found = [path for place in self.places for path in _run_directories(place)]
+        runs = [made.setdefault(path, Run(path)) for path in dict.fromkeys(found)]
+        return {run.id: run for run in runs}
+
+    def run(self, id: str) -> Run:
+        """A run by id; ids are looked up, never used as paths."""
+        runs = self.runs()
+        if id not in runs:
+            raise RunError(f"no run {id!r} here")
+        return runs[id]
+
+    def standings(self) -> list[dict[str, Any]]:
+        """How every run stands, with a label that tells it from the others."""
+        standings = [dict(run.standing()) for run in self.runs().values()]
+        _label(standings)
+        return standings
+
+
+def _run_directories(place: Path, depth: int = DEPTH) -> Iterator[Path]:
+    """Run directories at or below a place; a given place that holds none yet is shown as waiting."""
+    found = list(_below(place, depth))
+    yield from found or [place]
+
+
+def _below(place: Path, depth: int) -> Iterator[Path]:
+    if (place / "run.toml").is_file() or (place / "metrics.parquet").is_file():
+        yield place
+    elif depth > 0 and place.is_dir():
+        for inner in sorted(place.iterdir()):
+            if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
+                yield from _below(inner, depth - 1)
+
+
+def _checked(directory: RunDirectory, name: str) -> pl.DataFrame:
+    frame = directory.table(name)
+    if "round" not in frame.columns:
+        raise RunError(f"{name}.parquet has no column round: it is not from this program, or from another version")
+    return frame
+
+
+def _described(run: Run, problems: list[str]) -> dict[str, Any]:
+    """What the run is, from its config; where that cannot be read, from what can."""
+    found: dict[str, Any] = dict.fromkeys(("rounds", "clients", "seed", "dataset", "topology", "alpha", "every"))
+    found |= {"folder": run.path.name, "method": run.path.name, "epoch": ""}
+    if not (run.path / "run.toml").is_file():
+        return found
+    try:
+        c = run.config
+    except READING_ERRORS as error:
+        problems.append(f"run.toml: {error}")
+        return found | {"method": _raw_method(run.path / "run.toml") or run.path.name}
+    return found | {
+        "epoch": c.digest,
+        "method": method_label(c.method.model_dump()),
+        "rounds": c.rounds,
+        "clients": c.clients,
+        "seed": c.seed,
+        "dataset": Path(c.data.dataset).name,
+        "topology": c.topology.kind,
+        "alpha": c.data.alpha if c.data.partition == "dirichlet" else c.data.partition,
+        "every": c.evaluation.every,
+    }
+
+
+def _progress(run: Run, problems: list[str]) -> dict[str, Any]:
+    """How far it is and how good; per_round and written let the page say when it will end."""
+    found: dict[str, Any] = {"done": 0, "finished": False, "per_round": None, "written": None, "last": {}}
+    if (run.path / "metrics.parquet").is_file():
+        try:
+            found |= _measured(run)
+        except READING_ERRORS as error:
+            problems.append(str(error))
+    try:
+        found["finished"] = run.directory.summary is not None
+    except (OSError, ValueError) as error:
+        problems.append(f"summary.json cannot be read: {error}")
+    return found
+
+
+def _measured(run: Run) -> dict[str, Any]:
+    metrics = run.table("metrics")
+    last: dict[str, Any] = {}
+    if "accuracy" in metrics.columns:
+        evaluated = metrics.filter(pl.col("accuracy").is_not_null())
+        if evaluated.height:
+            row = evaluated.row(-1, named=True)
+            last = {k: row.get(k) for k in ("round", "accuracy", "macro_f1", "client", "weak")}
+    if {"anchor_degree", "degree"} <= set(metrics.columns) and (degrees := float(metrics["degree"].sum())):
+        last["budget"] = float(metrics["anchor_degree"].sum()) / (128 * degrees)
+    signature = run.signature("metrics.parquet")
+    return {
+        "done": metrics.height,
+        "last": last,
+        "written": signature and signature[0] / 1e9,
+        "per_round": _seconds_per_round(run),
+    }
+
+
+def _seconds_per_round(run: Run) -> float | None:
+    """Mean over the last twenty rounds that were timed."""
+    if not (run.path / "timings.parquet").is_file():
+        return None
+    try:
+        recent = run.table("timings").tail(20)
+    except SageflError:
+        return None
+    phases = recent.drop("round")
+    return float(phases.fill_null(0).sum_horizontal().mean() or 0.0) if recent.height else None  # type: ignore[arg-type]
+
+
+def _raw_method(path: Path) -> str | None:
+    """The method's id from a config that this version does not understand."""
+    try:
+        return str(tomllib.loads(path.read_text(encoding="utf-8"))["method"]["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _last_event(log: Path) -> str | None:
+    """The newest whole line of the log."""
+    try:
+        lines = log.read_bytes()[-4096:].decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            return str(json.loads(line)["event"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _label(standings: list[dict[str, Any]]) -> None:
+    """The method where that is enough; else with what differs: seed, alpha, graph, data, and at last the folder."""
+    for run in standings:
+        run["label"] = run["method"]
+    for key, sign in (("seed", "seed "), ("alpha", "α "), ("topology", ""), ("dataset", ""), ("folder", "")):
+        names = [run["label"] for run in standings]
+        for run in standings:
+            twins = [other for other in standings if names.count(run["label"]) > 1 and other["label"] == run["label"]]
+            run["_twins"] = len({str(other[key]) for other in twins}) > 1
+        for run in standings:
+            if run.pop("_twins"):
+                run["label"] += f", {sign}{run[key]}"

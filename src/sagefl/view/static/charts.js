@@ -1,0 +1,161 @@
+// The charts of the runs view, drawn by plotly once it has arrived; the page does not wait for it.
+import { byteText, el, fixed, foldedTable, dataTable, percent, replace } from "./dom.js";
+import { Missing } from "./source.js";
+import { BYTE_KINDS, GROUPS, REASONS, lineStyle } from "./palette.js";
+
+let plotlyPromise = null;
+
+export function loadPlotly(live) {
+  plotlyPromise ??= new Promise((done, failed) => {
+    if (window.Plotly) return done(window.Plotly);
+    if (!live) return document.addEventListener("plotly-ready", () => done(window.Plotly), { once: true });
+    document.head.append(el("script", { src: "static/plotly.min.js", onload: () => done(window.Plotly), onerror: () => ((plotlyPromise = null), failed(new Missing("the chart library did not arrive"))) }));
+  });
+  return plotlyPromise;
+}
+
+// Names come from run directories, and plotly reads some tags in text.
+function shown(name) {
+  return String(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+function variable(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function layoutOf(extra, narrow) {
+  const ink = variable("--ink"), grid = variable("--grid");
+  const axis = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, automargin: true, tickfont: { size: 11 } };
+  return {
+    height: narrow ? 240 : 270, margin: { l: 46, r: 12, t: 10, b: 40 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: ink }, showlegend: false,
+    hoverlabel: { bgcolor: variable("--card"), font: { color: ink } }, hovermode: "closest",
+    ...extra, xaxis: { ...axis, ...extra.xaxis }, yaxis: { ...axis, ...extra.yaxis },
+  };
+}
+
+function evaluated(columns, name) {
+  const xs = [], ys = [];
+  columns[name].forEach((value, round) => value !== null && (xs.push(round + 1), ys.push(value)));
+  return { x: xs, y: ys };
+}
+
+function line(run, data, extra = {}) {
+  const style = lineStyle(run.index);
+  const many = data.x.length > 40;
+  return {
+    ...data, name: shown(run.label), mode: many ? "lines" : "lines+markers", type: "scatter",
+    line: { color: style.colour, dash: style.dash, width: 2 }, marker: { symbol: style.symbol, size: 6, color: style.colour },
+    hovertemplate: `${shown(run.label)}<br>round %{x}: %{y:.4f}<extra></extra>`, ...extra,
+  };
+}
+
+function curves(name) {
+  return (entries) => entries.map(({ run, rounds }) => line(run, evaluated(rounds.columns, name)));
+}
+
+// Mean over clients with the band from the lower to the upper quartile, and the weakest client below it.
+function bandTraces(entries) {
+  const traces = [];
+  for (const { run, rounds } of entries) {
+    const { round, q1, q3 } = rounds.bands;
+    const colour = lineStyle(run.index).colour;
+    if (round && entries.length <= 6) {
+      const x = round.map((r) => r + 1);
+      const edge = { x, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", type: "scatter" };
+      traces.push({ ...edge, y: q1 }, { ...edge, y: q3, fill: "tonexty", fillcolor: `${colour}2b` });
+    }
+    traces.push(line(run, evaluated(rounds.columns, "client")));
+    const weak = { hovertemplate: `${shown(run.label)}, weakest client<br>round %{x}: %{y:.4f}<extra></extra>` };
+    const thin = line(run, evaluated(rounds.columns, "weak"), weak);
+    traces.push({ ...thin, line: { ...thin.line, width: 1, dash: "dot" }, marker: { ...thin.marker, size: 4 } });
+  }
+  return traces;
+}
+
+// Share of a budget of 128 anchors per neighbour that was spent up to each round.
+export function evidenceShares({ degree, anchor_degree }) {
+  let spent = 0, all = 0;
+  return degree.map((d, i) => ((spent += anchor_degree[i] ?? 0), (all += d ?? 0), all ? spent / (128 * all) : 0));
+}
+
+function evidenceTraces(entries) {
+  return entries.map(({ run, rounds }) => {
+    const y = evidenceShares(rounds.columns);
+    const text = { hovertemplate: `${shown(run.label)}<br>round %{x}: %{y:.1%}<extra></extra>` };
+    return line(run, { x: y.map((_, i) => i + 1), y }, { mode: "lines", ...text });
+  });
+}
+
+function byteTraces(entries) {
+  const names = entries.map(({ run }) => shown(run.label));
+  return BYTE_KINDS.map(([key, name, colour, pattern]) => {
+    const sums = entries.map(({ rounds }) => rounds.columns[key].reduce((a, b) => a + (b ?? 0), 0));
+    return {
+      type: "bar", orientation: "h", name, y: names, x: sums, customdata: sums.map(byteText),
+      marker: { color: colour, pattern: { shape: pattern, fillmode: "overlay", fgcolor: variable("--card"), size: 6, solidity: 0.25 } },
+      hovertemplate: `%{y}<br>${name}: %{customdata}<extra></extra>`,
+    };
+  });
+}
+
+function reasonTraces({ rounds, run }) {
+  return Object.values(REASONS).filter(({ name }) => rounds.reasons[name]).map(({ name, group }) => ({
+    type: "scatter", mode: "lines", stackgroup: "all", name,
+    x: rounds.reasons[name].map((_, i) => i + 1), y: rounds.reasons[name].map((count) => count / run.clients),
+    line: { color: GROUPS[group].colour, width: 1, shape: "hvh" },
+    fillpattern: { shape: { cost: "/", exhausted: "x", gossip: ".", committed: "-" }[group] ?? "", fillmode: "overlay", fgcolor: variable("--card"), size: 7, solidity: 0.2 },
+    hovertemplate: `${name}, round %{x}: %{y:.1%}<extra></extra>`,
+  }));
+}
+
+const UNITY = { yaxis: { rangemode: "tozero", tickformat: ".0%" }, xaxis: { title: { text: "round" } } };
+
+export const CHARTS = [
+  { id: "accuracy", title: "Accuracy on the shared test set", traces: curves("accuracy"), layout: { xaxis: { title: { text: "round" } } }, table: "accuracy" },
+  { id: "f1", title: "Macro-F1 on the shared test set", traces: curves("macro_f1"), layout: { xaxis: { title: { text: "round" } } }, table: "macro_f1" },
+  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients; thin dotted: the weakest (Weak)", traces: bandTraces, layout: { xaxis: { title: { text: "round" } } }, table: "client" },
+  { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, table: "evidence" },
+  { id: "bytes", title: "Bytes moved, by kind", traces: byteTraces, layout: { barmode: "stack", showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, xaxis: { tickformat: "~s", ticksuffix: "B" }, yaxis: { autorange: "reversed" }, margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "bytes" },
+  { id: "reasons", title: "Why decisions ended", traces: null, layout: { ...UNITY, xaxis: {}, showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, hovermode: "closest", margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "reasons" },
+];
+
+export async function drawChart(Plotly, chart, box, entries, chosen) {
+  const traces = chart.traces ? chart.traces(entries) : chosen ? reasonTraces(chosen) : [];
+  const extra = { ...chart.layout };
+  if (chart.id === "bytes") extra.height = Math.max(240, 90 + 34 * entries.length);
+  if (chart.id === "reasons") extra.yaxis = { ...extra.yaxis, range: [0, 1] };
+  const layout = layoutOf(extra, box.clientWidth < 420);
+  await Plotly.react(box, traces, layout, { displayModeBar: false, responsive: true });
+}
+
+// The same numbers as a table, for those who would rather read.
+export function chartTable(chart, entries, chosen) {
+  if (chart.table === "reasons") return reasonTable(chart, chosen);
+  if (chart.table === "bytes") {
+    const rows = entries.map(({ run, rounds }) => [run.label, ...BYTE_KINDS.map(([key]) => byteText(rounds.columns[key].reduce((a, b) => a + (b ?? 0), 0)))]);
+    return dataTable(chart.title, ["run", ...BYTE_KINDS.map(([, name]) => name)], rows);
+  }
+  const columns = entries.map(({ rounds }) => (chart.table === "evidence" ? evidenceShares(rounds.columns) : rounds.columns[chart.table]));
+  const last = Math.max(0, ...columns.map((c) => c.length));
+  const wanted = Array.from({ length: last }, (_, i) => i).filter((i) => entries.some(({ rounds }) => rounds.columns.accuracy[i] !== null && rounds.columns.accuracy[i] !== undefined));
+  const show = chart.table === "evidence" ? percent : (v) => fixed(v, 4);
+  return dataTable(chart.title, ["round", ...entries.map(({ run }) => run.label)], wanted.map((i) => [i + 1, ...columns.map((c) => show(c[i]))]));
+}
+
+function reasonTable(chart, chosen) {
+  if (!chosen) return el("p", {}, "No run is chosen.");
+  const names = Object.keys(chosen.rounds.reasons);
+  const every = Math.max(1, Math.ceil(chosen.rounds.total / 50));
+  const wanted = Array.from({ length: chosen.rounds.total }, (_, i) => i).filter((i) => i % every === 0 || i === chosen.rounds.total - 1);
+  return dataTable(`${chart.title}: ${chosen.run.label}, decisions a round`, ["round", ...names], wanted.map((i) => [i + 1, ...names.map((name) => chosen.rounds.reasons[name][i])]));
+}
+
+export function chartFigure(chart, makeTable) {
+  const box = el("div", { class: "plot", id: `plot-${chart.id}`, role: "img", "aria-label": `${chart.title}; the numbers are in the table below` });
+  const title = el("figcaption", {}, el("strong", {}, chart.title), chart.note ? el("span", { class: "note" }, ` ${chart.note}`) : null);
+  const figure = el("figure", { class: "card" }, title, box, foldedTable("As a table", makeTable));
+  replace(box, el("p", { class: "note" }, "The chart is on its way …"));
+  return { figure, box, title };
+}

@@ -1,0 +1,96 @@
+// Small helpers: elements (always from text, never from HTML), numbers for people, tables, announcements.
+
+const SVG_SPACE = "http://www.w3.org/2000/svg";
+
+export function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG_SPACE, tag), attributes, children);
+}
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined).map(asNode));
+  return node;
+}
+
+function asNode(child) {
+  return child instanceof Node ? child : document.createTextNode(String(child));
+}
+
+export function replace(node, ...children) {
+  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined).map(asNode));
+}
+
+export function fixed(value, digits = 3) {
+  return value === null || value === undefined ? "–" : Number(value).toFixed(digits);
+}
+
+export function percent(value, digits = 1) {
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
+}
+
+export function byteText(count) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (count >= 1000 && unit < units.length - 1) [count, unit] = [count / 1000, unit + 1];
+  return `${count.toFixed(unit ? 1 : 0)} ${units[unit]}`;
+}
+
+export function duration(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+}
+
+export function plural(count, word) {
+  return `${count} ${word}${count === 1 ? "" : "s"}`;
+}
+
+export function dataTable(caption, head, rows) {
+  const top = el("tr", {}, head.map((name) => el("th", { scope: "col" }, name)));
+  const body = rows.map((row) =>
+    el("tr", {}, row.map((cell, i) => el(i ? "td" : "th", i ? {} : { scope: "row" }, cell))),
+  );
+  const table = el("table", {}, el("caption", {}, caption), el("thead", {}, top), el("tbody", {}, body));
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
+}
+
+// A table that is built only when somebody opens it: charts must not pay for it.
+export function foldedTable(summary, make) {
+  const fold = el("details", { class: "alternative" }, el("summary", {}, summary));
+  fold.addEventListener("toggle", () => {
+    for (const old of fold.querySelectorAll(".scroll")) old.remove();
+    if (fold.open) fold.append(make());
+  });
+  return fold;
+}
+
+export function announce(message) {
+  const region = document.getElementById("announcer");
+  if (region.textContent !== message) region.textContent = message;
+}
+
+// A control under its name; `extra` (its value) stands beside the name. Named by id: an output would be labelled first.
+export function labelled(name, control, extra = null) {
+  return el("label", { class: "control", for: control.id }, el("span", { class: "name" }, el("span", {}, name), extra), control);
+}
+
+export function options(select, entries, chosen) {
+  replace(select, entries.map(([value, name]) => el("option", { value, selected: value === chosen }, name)));
+  select.value = chosen;
+}
+
+// Redraw when the box changes width; drawings are made for the width they have.
+export function onWidth(node, draw) {
+  let last = 0;
+  new ResizeObserver(() => {
+    const width = node.clientWidth;
+    if (width && width !== last) draw((last = width));
+  }).observe(node);
+}

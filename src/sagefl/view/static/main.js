@@ -1,0 +1,147 @@
+// Puts the page together: tabs, what is looked at (kept in the address), and the loop that follows the runs.
+import { el, replace } from "./dom.js";
+import { FrozenSource, LiveSource, Missing } from "./source.js";
+import { RunsView } from "./runs.js";
+import { NetworkView } from "./network.js";
+import { ExplorerView } from "./explorer.js";
+import { StoppingView } from "./stopping.js";
+
+const QUICK = 1000, CALM = 4000, SLOWEST = 15000;
+
+class App {
+  runs = [];
+  hidden = new Set();
+  round = Infinity;
+  client = 0;
+  #run = "";
+  #view = "runs";
+  #views = [];
+  #order = [];
+
+  constructor(source) {
+    this.source = source;
+    this.#views = [new RunsView(this), new NetworkView(this), new ExplorerView(this), new StoppingView(this)];
+    this.#build();
+    this.#fromAddress();
+    addEventListener("hashchange", () => (this.#fromAddress(), this.#show()));
+  }
+
+  get run() {
+    return this.runs.find((run) => run.id === this.#run) ?? this.runs.find((run) => run.done > 0 && run.method.startsWith("sage")) ?? this.runs.find((run) => run.done > 0) ?? this.runs[0];
+  }
+
+  // Look at something else. `quiet` keeps it out of the history (sliders), `focus` moves the reader there.
+  async go(change, { view = null, focus = false, quiet = false } = {}) {
+    if (change.run !== undefined) this.#run = change.run;
+    if (Number.isFinite(change.round)) this.round = Math.max(0, change.round);
+    if (Number.isFinite(change.client)) this.client = Math.max(0, change.client);
+    if (view) this.#view = view;
+    const address = `#${new URLSearchParams({ view: this.#view, run: this.run?.id ?? "", round: Number.isFinite(this.round) ? this.round + 1 : "last", client: this.client })}`;
+    history[quiet ? "replaceState" : "pushState"](null, "", address);
+    await this.#show();
+    if (focus) this.#current.focus?.();
+  }
+
+  async update() {
+    const runs = await this.source.state();
+    if (runs !== this.#order) {
+      this.#order = runs;
+      this.runs = runs.map((run, index) => ({ ...run, index }));
+    }
+    await this.#current.refresh();
+  }
+
+  get busy() {
+    return this.runs.some((run) => run.status === "running" || run.status === "waiting");
+  }
+
+  get #current() {
+    return this.#views.find((view) => view.id === this.#view) ?? this.#views[0];
+  }
+
+  #build() {
+    const tabs = document.getElementById("tabs"), main = document.getElementById("main");
+    for (const view of this.#views) {
+      const open = () => this.go({}, { view: view.id });
+      tabs.append(el("button", { type: "button", role: "tab", id: `tab-${view.id}`, "aria-controls": `view-${view.id}`, onclick: open }, view.title));
+      const panel = view.root;
+      for (const [name, value] of Object.entries({ role: "tabpanel", id: `view-${view.id}`, "aria-labelledby": `tab-${view.id}` })) panel.setAttribute(name, value);
+      main.append(panel);
+    }
+    tabs.addEventListener("keydown", (event) => this.#tabKey(event));
+  }
+
+  #tabKey(event) {
+    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!move) return;
+    const at = this.#views.indexOf(this.#current), next = this.#views[(at + move + this.#views.length) % this.#views.length];
+    event.preventDefault();
+    this.go({}, { view: next.id });
+    document.getElementById(`tab-${next.id}`).focus();
+  }
+
+  #fromAddress() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    if (this.#views.some((view) => view.id === asked.get("view"))) this.#view = asked.get("view");
+    if (asked.get("run")) this.#run = asked.get("run");
+    if (Number(asked.get("round")) >= 1) this.round = Number(asked.get("round")) - 1;
+    if (Number(asked.get("client")) >= 0 && asked.has("client")) this.client = Number(asked.get("client"));
+    this.#mark();
+  }
+
+  #mark() {
+    for (const view of this.#views) {
+      const chosen = view === this.#current, tab = document.getElementById(`tab-${view.id}`);
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.setAttribute("tabindex", chosen ? "0" : "-1");
+      view.root.hidden = !chosen;
+      if (!chosen) view.hide?.();
+    }
+  }
+
+  async #show() {
+    this.#mark();
+    await this.#current.refresh();
+  }
+}
+
+function connection(text) {
+  const line = document.getElementById("connection");
+  if (line.textContent !== text) replace(line, text);
+}
+
+// Follow the server; where it is gone, ask again ever more calmly until it is back.
+async function follow(app) {
+  let pause = QUICK;
+  for (;;) {
+    try {
+      await app.update();
+      pause = app.busy ? QUICK : CALM;
+      connection("");
+    } catch (error) {
+      if (!(error instanceof Missing)) reportError(error); // a mistake of the page's own must be heard
+      pause = Math.min(pause * 1.5, SLOWEST);
+      connection("The server does not answer; this page goes on by itself when it is back.");
+    }
+    document.body.dataset.ready = "yes";
+    await new Promise((done) => setTimeout(done, pause));
+  }
+}
+
+async function begin() {
+  const held = document.getElementById("data");
+  const data = held ? JSON.parse(held.textContent) : null;
+  if (data?.decision) {
+    const view = new ExplorerView({ source: null, go() {} });
+    document.getElementById("tabs").hidden = true;
+    document.getElementById("main").append(view.root);
+    view.alone(data.decision);
+  } else if (data) {
+    await new App(new FrozenSource(data)).update();
+  } else {
+    return follow(new App(new LiveSource()));
+  }
+  document.body.dataset.ready = "yes";
+}
+
+begin();

@@ -1,0 +1,63 @@
+// Colours that colour-blind readers can tell apart (Okabe and Ito; Paul Tol's muted set; cividis). Nothing is told by
+// colour alone: reasons also differ in dash, lines of runs in dash and symbol.
+
+export const REASONS = {
+  c: { name: "certified", group: "certified" },
+  m: { name: "committed", group: "committed" },
+  p: { name: "cost", group: "cost" },
+  x: { name: "exhausted", group: "exhausted" },
+  u: { name: "uniform", group: "gossip" },
+  n: { name: "no-anchors", group: "gossip" },
+  g: { name: "gated", group: "gossip" },
+  o: { name: "only", group: "gossip" },
+  f: { name: "failed", group: "none" },
+  "-": { name: "none", group: "none" },
+  "?": { name: "unknown", group: "none" },
+};
+
+export const GROUPS = {
+  certified: { colour: "#009E73", dash: "", text: "certified: the evidence proves the choice" },
+  committed: { colour: "#0072B2", dash: "9 4", text: "committed: chosen without a certificate" },
+  cost: { colour: "#E69F00", dash: "5 3", text: "cost: more evidence cannot pay, a random draw" },
+  exhausted: { colour: "#D55E00", dash: "8 3 2 3", text: "exhausted: all anchors used, a random draw" },
+  gossip: { colour: "#808790", dash: "2 4", text: "gossip: a random draw without evidence" },
+  none: { colour: "#B4B9C0", dash: "1 6", text: "none: no exchange" },
+};
+
+export function groupOfReason(name) {
+  const found = Object.values(REASONS).find((reason) => reason.name === name);
+  return found ? found.group : "none";
+}
+
+const LINES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A7F87"];
+const DASHES = [["solid", ""], ["dash", "8 4"], ["dot", "2 3"], ["dashdot", "8 3 2 3"]];
+const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star"];
+
+// The line of the i-th run: 28 different ones before any repeats.
+export function lineStyle(i) {
+  const turn = Math.floor(i / LINES.length) % DASHES.length;
+  return { colour: LINES[i % LINES.length], dash: DASHES[turn][0], strokes: DASHES[turn][1], symbol: SYMBOLS[i % SYMBOLS.length] };
+}
+
+const CLASSES = ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB"];
+
+export function classColour(i) {
+  return CLASSES[i % CLASSES.length];
+}
+
+export const BYTE_KINDS = [
+  ["model_bytes", "models", "#0072B2", ""],
+  ["probe_input_bytes", "probe inputs", "#E69F00", "/"],
+  ["probe_answer_bytes", "probe answers", "#009E73", "x"],
+  ["control_bytes", "control", "#CC79A7", "."],
+];
+
+const CIVIDIS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
+
+// A share in [0, 1] on the cividis scale.
+export function shade(value) {
+  const at = Math.min(Math.max(value, 0), 1) * (CIVIDIS.length - 1);
+  const low = Math.min(Math.floor(at), CIVIDIS.length - 2);
+  const mixed = CIVIDIS[low].map((c, i) => Math.round(c + (CIVIDIS[low + 1][i] - c) * (at - low)));
+  return `rgb(${mixed.join(",")})`;
+}

@@ -1,0 +1,149 @@
+// The first view: how every run stands, and their curves together.
+import { announce, dataTable, duration, el, fixed, labelled, options, percent, replace, svg } from "./dom.js";
+import { lineStyle } from "./palette.js";
+import { Missing, orNothing } from "./source.js";
+import { CHARTS, chartFigure, chartTable, drawChart, loadPlotly } from "./charts.js";
+
+export class RunsView {
+  id = "runs";
+  title = "Runs";
+  #app;
+  #root = el("section");
+  #list = el("div");
+  #charts = new Map();
+  #chosen = el("select", { id: "reason-run" });
+  #drawn = "";
+  #entries = [];
+  #statuses = new Map();
+  #worlds = new Set();
+  #drawing = Promise.resolve();
+
+  constructor(app) {
+    this.#app = app;
+    const grid = el("div", { class: "grid" });
+    for (const chart of CHARTS) {
+      const made = chartFigure(chart, () => chartTable(chart, this.#shown(), this.#one()));
+      if (chart.id === "reasons") made.title.append(labelled("run", this.#chosen));
+      this.#charts.set(chart.id, made);
+      grid.append(made.figure);
+    }
+    this.#chosen.addEventListener("change", () => this.#draw(true));
+    this.#root.append(el("h2", {}, "Runs"), this.#list, grid);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw(true));
+  }
+
+  get root() {
+    return this.#root;
+  }
+
+  async refresh() {
+    const runs = this.#app.runs;
+    this.#tell(runs);
+    replace(this.#list, this.#table(runs));
+    if (runs.length && !performance.getEntriesByName("sagefl-runs").length) performance.mark("sagefl-runs");
+    const asked = runs.filter((run) => run.done > 0);
+    const found = await Promise.all(asked.map((run) => this.#app.source.rounds(run).catch(orNothing)));
+    this.#entries = asked.map((run, i) => ({ run, rounds: found[i] })).filter((entry) => entry.rounds);
+    const before = this.#chosen.value;
+    const ids = this.#entries.map(({ run }) => run.id);
+    const first = this.#entries.find(({ rounds }) => rounds.reasons.certified) ?? this.#entries[0];
+    options(this.#chosen, this.#entries.map(({ run }) => [run.id, run.label]), ids.includes(before) ? before : (first?.run.id ?? ""));
+    this.#draw(false); // not waited for: what can be read must not wait for the charts
+  }
+
+  #shown() {
+    return this.#entries.filter(({ run }) => !this.#app.hidden.has(run.id));
+  }
+
+  #one() {
+    return this.#entries.find(({ run }) => run.id === this.#chosen.value);
+  }
+
+  async #draw(force) {
+    const entries = this.#shown();
+    const key = JSON.stringify([entries.map(({ run }) => [run.id, run.version, run.index]), this.#chosen.value]);
+    if (!force && key === this.#drawn) return;
+    this.#drawn = key;
+    const chosen = this.#one();
+    this.#drawing = this.#drawing.then(() => this.#drawAll(entries, chosen)).catch((error) => this.#undrawn(error));
+    await this.#drawing;
+  }
+
+  async #drawAll(entries, chosen) {
+    const Plotly = await loadPlotly(this.#app.source.live);
+    for (const chart of CHARTS) {
+      const { box } = this.#charts.get(chart.id);
+      if (!box.classList.contains("js-plotly-plot")) replace(box);
+      await drawChart(Plotly, chart, box, entries, chosen);
+    }
+    document.body.dataset.charts = "drawn";
+  }
+
+  #undrawn(error) {
+    if (!(error instanceof Missing)) reportError(error);
+    this.#drawn = "";
+    for (const { box } of this.#charts.values()) {
+      if (!box.classList.contains("js-plotly-plot")) replace(box, el("p", { class: "problem" }, `No chart: ${error.message}`));
+    }
+  }
+
+  #table(runs) {
+    const head = ["run", "state", "round", "left", "accuracy", "macro-F1", "client", "weak", "evidence"];
+    if (!runs.length) return el("p", {}, "No run here yet.");
+    this.#worlds = new Set(runs.filter((run) => run.clients).map(worldText));
+    const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, [...this.#worlds][0]) : null;
+    return [only, dataTable("Runs and how they stand", head, runs.map((run) => this.#row(run)))];
+  }
+
+  #row(run) {
+    const show = el("input", { type: "checkbox", id: `show-${run.id}`, "aria-label": `show ${run.label} in the charts` });
+    show.checked = !this.#app.hidden.has(run.id);
+    show.addEventListener("change", () => {
+      this.#app.hidden[show.checked ? "delete" : "add"](run.id);
+      this.#draw(true);
+    });
+    const name = el("label", { class: "run" }, show, swatch(run.index), el("span", {}, run.label));
+    const world = this.#worlds.size > 1 && run.clients ? el("span", { class: "note" }, worldText(run)) : null;
+    const problems = run.problems.map((text) => el("p", { class: "problem" }, text));
+    const { last } = run;
+    return [
+      el("div", {}, name, world, problems), run.status, progress(run), left(run),
+      fixed(last.accuracy, 4), fixed(last.macro_f1, 4), fixed(last.client, 4), fixed(last.weak, 4), percent(last.budget),
+    ];
+  }
+
+  // Say what has changed, for those who do not see it.
+  #tell(runs) {
+    for (const run of runs) {
+      const now = `${run.status} ${run.last.round ?? ""}`;
+      const before = this.#statuses.get(run.id);
+      if (before !== undefined && before !== now) {
+        const accuracy = run.last.accuracy === undefined ? "" : `, accuracy ${fixed(run.last.accuracy)}`;
+        announce(`${run.label}: ${run.status}, round ${run.done} of ${run.rounds ?? "?"}${accuracy}`);
+      }
+      this.#statuses.set(run.id, now);
+    }
+  }
+}
+
+function worldText(run) {
+  return `${run.dataset}, ${typeof run.alpha === "number" ? `Dirichlet(${run.alpha})` : run.alpha}, ${run.clients} clients on ${run.topology}, seed ${run.seed}`;
+}
+
+function swatch(index) {
+  const style = lineStyle(index);
+  const stroke = { x1: 0, y1: 6, x2: 26, y2: 6, stroke: style.colour, "stroke-width": 3, "stroke-dasharray": style.strokes };
+  return svg("svg", { width: 26, height: 12, "aria-hidden": "true" }, svg("line", stroke));
+}
+
+function progress(run) {
+  if (!run.rounds) return run.done || "–";
+  const bar = el("progress", { max: run.rounds, value: run.done, "aria-label": `${run.done} of ${run.rounds} rounds` });
+  return el("span", { class: "progress" }, `${run.done}/${run.rounds}`, bar);
+}
+
+function left(run) {
+  if (run.status !== "running" || !run.per_round || !run.rounds) return "";
+  const since = Date.now() / 1000 - run.written;
+  return duration(Math.max(run.per_round * (run.rounds - run.done) - since, 1));
+}

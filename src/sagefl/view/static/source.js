@@ -1,0 +1,159 @@
+// Where the data comes from: the server beside the page, or the page itself. Both answer the same questions.
+
+// What was asked for is not there, with the reason in words.
+export class Missing extends Error {}
+
+// For what a view can do without: the reason stands elsewhere. Mistakes of the page itself go on.
+export function orNothing(error) {
+  if (!(error instanceof Missing)) throw error;
+  return null;
+}
+
+export class LiveSource {
+  live = true;
+  #held = new Map();
+  #tag = "";
+  #state = null;
+
+  // How every run stands; the same object as before while nothing has changed.
+  async state() {
+    const known = this.#tag ? { "If-None-Match": this.#tag } : {};
+    const answer = await reach("api/state", { headers: known, cache: "no-store" });
+    if (answer.status !== 304) {
+      if (!answer.ok) throw new Missing(`the server answers ${answer.status}`);
+      this.#state = (await answer.json()).runs;
+      this.#tag = answer.headers.get("ETag") ?? "";
+    }
+    return this.#state;
+  }
+
+  async rounds(run) {
+    return this.#grown("rounds", run, (held, got) => {
+      for (const part of ["columns", "reasons"]) {
+        for (const [name, values] of Object.entries(got[part])) {
+          const before = held[part][name] ?? Array(held.total).fill(part === "reasons" ? 0 : null);
+          held[part][name] = before.concat(values);
+        }
+      }
+      return { ...held, total: got.total, bands: got.bands };
+    });
+  }
+
+  async decisions(run) {
+    return this.#grown("decisions", run, (held, got) => ({ ...got, rounds: held.rounds.concat(got.rounds) }));
+  }
+
+  async clients(run) {
+    return this.#once(`clients ${run.id}`, run.version, `api/clients?run=${run.id}`);
+  }
+
+  async world(run) {
+    return this.#once(`world ${run.id}`, run.epoch, `api/world?run=${run.id}`);
+  }
+
+  async decision(run, round, client) {
+    const query = `run=${run.id}&round=${round}&client=${client}`;
+    return this.#once("decision", `${run.epoch} ${query}`, `api/decision?${query}`);
+  }
+
+  async play(settings) {
+    return { exact: true, play: await ask(`api/map?${new URLSearchParams(settings)}`) };
+  }
+
+  // What a page has, and only the rounds it has not; a run that went back or began anew is fetched whole.
+  async #grown(what, run, joined) {
+    const key = `${what} ${run.id}`;
+    const held = this.#held.get(key);
+    if (held && held.version === run.version) return held.data;
+    const since = held && held.epoch === run.epoch ? held.data.total : 0;
+    const got = await ask(`api/${what}?run=${run.id}&since=${since}`);
+    const data = since && got.from === since ? joined(held.data, got) : got;
+    this.#held.set(key, { version: run.version, epoch: run.epoch, data });
+    return data;
+  }
+
+  // Asked once for each version; older ones are not kept.
+  async #once(key, version, address) {
+    const held = this.#held.get(key);
+    if (held && held.version === version) return held.data;
+    const data = await ask(address);
+    this.#held.set(key, { version, data });
+    return data;
+  }
+}
+
+export class FrozenSource {
+  live = false;
+  #all;
+
+  constructor(all) {
+    this.#all = all;
+  }
+
+  async state() {
+    return this.#all.runs;
+  }
+
+  async rounds(run) {
+    return this.#part(run, "rounds");
+  }
+
+  async decisions(run) {
+    return this.#part(run, "decisions");
+  }
+
+  async clients(run) {
+    return this.#part(run, "clients");
+  }
+
+  async world(run) {
+    return this.#part(run, "world");
+  }
+
+  // Stage by stage where the report kept it; else what the record of the round says.
+  async decision(run, round, client) {
+    const traces = this.#part(run, "traces");
+    if (traces[round]) return traces[round][client];
+    const all = this.#part(run, "decisions");
+    const row = all.rounds[round];
+    const names = Object.fromEntries(Object.entries(all.codes).map(([name, code]) => [code, name]));
+    const kept = Object.keys(traces).map((number) => Number(number) + 1);
+    return {
+      round, client, reason: names[row.reasons[client]], chosen: [row.chosen[client]].flat().filter((peer) => peer !== null),
+      anchors: row.anchors[client], evaluations: row.evaluations[client], stages: [], sentences: [],
+      note: `This report keeps decisions stage by stage for rounds ${kept.join(", ")}; sagefl view shows every one.`,
+    };
+  }
+
+  // The nearest point that was played beforehand.
+  async play(settings) {
+    const grid = this.#all.map;
+    const nearest = {};
+    for (const [name, values] of Object.entries(grid.axes)) {
+      nearest[name] = values.reduce((best, v) => (Math.abs(v - settings[name]) < Math.abs(best - settings[name]) ? v : best));
+    }
+    const point = grid.points.find((p) => Object.keys(nearest).every((name) => p[name] === nearest[name]));
+    const usual = settings.first === 16 && settings.stages === 4 && settings.loss_bound === 1 && settings.draw === 1;
+    const exact = usual && Object.keys(nearest).every((name) => nearest[name] === settings[name]);
+    return { exact, nearest: { ...nearest, first: 16, stages: 4, loss_bound: 1, draw: 1 }, play: point.play };
+  }
+
+  #part(run, name) {
+    const part = this.#all.data[run.id][name];
+    if (part.error) throw new Missing(part.error);
+    return part;
+  }
+}
+
+function reach(address, settings = {}) {
+  return fetch(address, settings).catch(() => {
+    throw new Missing("the server does not answer");
+  });
+}
+
+async function ask(address) {
+  const answer = await reach(address);
+  const body = await answer.json();
+  if (!answer.ok) throw new Missing(body.error);
+  return body;
+}

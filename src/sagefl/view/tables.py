@@ -1,0 +1,113 @@
+"""What the page draws, read from a run directory in compact columns; each also from a round on, for live updates.
+
+A run that was killed and resumed may for a while hold fewer rounds than a page has already seen. Every answer says from
+which round on it holds (`from`), and a page that is ahead gets the whole again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from .plain import numbers
+from .shelf import Run
+
+__all__ = ["CODES", "clients", "decisions", "rounds"]
+
+CODES = {
+    "certified": "c",
+    "committed": "m",
+    "cost": "p",
+    "exhausted": "x",
+    "uniform": "u",
+    "no-anchors": "n",
+    "gated": "g",
+    "only": "o",
+    "failed": "f",
+    "none": "-",
+}  # one letter per decision; how the page sends twelve thousand of them
+CHARTED = (
+    "train_loss",
+    "accuracy",
+    "macro_f1",
+    "client",
+    "weak",
+    "degree",
+    "anchor_degree",
+    "evaluations",
+    "probe_input_bytes",
+    "probe_answer_bytes",
+    "model_bytes",
+    "control_bytes",
+    "diversity",
+    "pull_gini",
+)
+
+
+def rounds(run: Run, since: int = 0) -> dict[str, Any]:
+    """The metrics of every round from `since` on, a list per column; columns another version lacks are null."""
+    metrics = run.table("metrics")
+    start = since if 0 <= since <= metrics.height else 0
+    part = metrics.slice(start)
+    nothing = [None] * part.height
+    columns = {name: numbers(part[name]) if name in part.columns else nothing for name in CHARTED}
+    reasons = {
+        reason: part[f"reason_{reason}"].to_list()
+        for reason in CODES
+        if f"reason_{reason}" in metrics.columns and metrics[f"reason_{reason}"].sum()
+    }
+    return {"from": start, "total": metrics.height, "columns": columns, "reasons": reasons, "bands": _bands(run)}
+
+
+def _bands(run: Run) -> dict[str, list[Any]]:
+    """At every evaluation, how the clients' accuracies on their own data spread: lowest, quartiles, highest."""
+    if not (run.path / "clients.parquet").is_file():
+        return {}
+    own = pl.col("own_accuracy")
+    table = run.table("clients")
+    if not {"round", "own_accuracy"} <= set(table.columns):
+        return {}
+    spread = table.group_by("round").agg(
+        low=own.min(), q1=own.quantile(0.25), median=own.median(), q3=own.quantile(0.75), high=own.max()
+    )
+    return {name: numbers(column, 5) for name, column in spread.sort("round").to_dict(as_series=False).items()}
+
+
+def decisions(run: Run, since: int = 0) -> dict[str, Any]:
+    """Whom every client exchanged with and why, round by round from `since` on."""
+    table = run.table("decisions")
+    clients = int(table["client"].max() or 0) + 1 if table.height else 0  # type: ignore[arg-type]
+    total = int(table["round"].max()) + 1 if table.height else 0  # type: ignore[arg-type]
+    start = since if 0 <= since <= total else 0
+    found = [_empty(clients) for _ in range(start, total)]
+    wanted = table.filter(pl.col("round") >= start).select(
+        "round", "client", "reason", "chosen", "anchors", "evaluations", "direction"
+    )
+    for number, client, reason, chosen, anchors, evaluations, direction in wanted.iter_rows():
+        row = found[number - start]
+        row["reasons"][client] = CODES.get(reason, "?")
+        row["chosen"][client] = chosen[0] if len(chosen or ()) == 1 else chosen or None
+        row["anchors"][client] = anchors
+        row["evaluations"][client] = evaluations
+        row["push"] = row["push"] or direction == "push"
+    for row in found:
+        row["reasons"] = "".join(row["reasons"])
+    return {"from": start, "total": total, "clients": clients, "codes": CODES, "rounds": found}
+
+
+def _empty(clients: int) -> dict[str, Any]:
+    nothing = dict.fromkeys(("chosen", "anchors", "evaluations"))
+    return {"reasons": ["-"] * clients, "push": False} | {name: [None] * clients for name in nothing}
+
+
+def clients(run: Run) -> dict[str, Any]:
+    """Every client's accuracy at every evaluation: on the shared test set and on its own held-out data."""
+    table = run.table("clients").sort("round", "client")
+    groups = table.group_by("round", maintain_order=True)
+    found: dict[str, Any] = {"rounds": [], "accuracy": [], "own": []}
+    for (number,), rows in groups:
+        found["rounds"].append(number)
+        found["accuracy"].append(numbers(rows["accuracy"], 4))
+        found["own"].append(numbers(rows["own_accuracy"], 4))
+    return found

@@ -1,0 +1,244 @@
+"""One decision, stage by stage: replayed from recorded losses with the run's own rule and random draws.
+
+The audit record of a run holds the last stage of every decision; the stages before it are recomputed here, and the
+replay must end as the record says it did, or only the record is shown. Rules that remember earlier rounds are replayed
+from the client's first round on.
+
+Intervals: rules with a radius show risk +- r. The betting rules have no radius; shown is the betting interval of each
+peer's risk relative to the neighbourhood's mean (every end at level delta/d), drawn around that mean, so that an
+interval clear of the mean line is what their certificate looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..errors import SageflError
+from ..selection import Outcome, Selector, State, make, replay
+from ..selection.betting import paired_differences, upper_bounds
+from ..selection.explain import conclusion, stage_sentence
+from ..selection.outcome import Stage
+from ..selection.recorded import RecordedLosses
+from ..selection.requests import Array, Peer
+from ..simulation.config import RunConfig
+from ..simulation.files import RunError
+from ..simulation.losses import Recorded, losses_path, read_losses
+from ..simulation.replaying import replay_one
+from .plain import plain
+from .shelf import Run
+
+__all__ = ["unfold", "unfold_losses"]
+
+AUDITED = ("risks", "advantage", "gap", "radius", "width", "next_cost", "wealth", "threshold")
+BETTING = ("wealth", "trim")
+
+
+def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
+    """A client-round of a run: its audit record and, where the losses allow, every stage that led to it."""
+    rows = _rows(run, client)
+    row = rows.get(round)
+    if row is None:
+        raise RunError(f"client {client} has no decision in round {round}")
+    found = _header(run, row)
+    if not row["peers"]:
+        return found | {"note": "No active neighbour this round: nothing to decide."}
+    ended = _replayed(run, rows, round)
+    if isinstance(ended, str):
+        return found | {"note": ended} | _last_stage(row)
+    return found | _unfolded(ended.outcome, ended.losses * ended.rule.bound, row["peers"], ended.rule)
+
+
+def unfold_losses(rule: Selector, recorded: RecordedLosses, seed: int, label: str) -> dict[str, Any]:
+    """The same view of a recorded losses file."""
+    outcome = replay(rule, recorded.losses, seed, peers=recorded.peers)
+    header = {
+        "label": label,
+        "peers": [str(p) for p in recorded.peers],
+        "chosen": [str(p) for p in outcome.peers],
+        "reason": outcome.reason.value,
+        "anchors": outcome.anchors,
+        "evaluations": outcome.evaluations,
+        "pool": recorded.losses.shape[1],
+        "degree": len(recorded.peers),
+    }
+    return header | _unfolded(outcome, recorded.losses, recorded.peers, rule)
+
+
+# The record ---------------------------------------------------------------------------------------------------------
+
+
+def _rows(run: Run, client: int) -> dict[int, dict[str, Any]]:
+    """A client's audit records by round."""
+    table = run.table("decisions").filter(pl.col("client") == client).sort("round")
+    return {row["round"]: row for row in table.iter_rows(named=True)}
+
+
+def _header(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("round", "client", "degree", "pool", "peers", "chosen", "weights", "reason", "anchors", "evaluations")
+    audit = {name: row.get(name) for name in (*names, "stages", "test", *AUDITED)}
+    sent = sum(row.get(k) or 0 for k in ("probe_input_bytes", "probe_answer_bytes", "model_bytes", "control_bytes"))
+    return plain({"method": run.config.method.id, "bytes": sent} | audit | {"audit": audit})  # type: ignore[no-any-return]
+
+
+def _last_stage(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record alone says: the last look."""
+    if not row.get("stages"):
+        return {"stages": [], "sentences": []}
+    fired = row["reason"] if row["reason"] in ("certified", "cost", "exhausted", "committed") else "continue"
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := row.get(name), list) else v for name in AUDITED}
+    stage = Stage(anchors=row["anchors"], fired=fired, test=row.get("test"), **values)
+    sentence = stage_sentence(stage, row["peers"])
+    return {"stages": [_stage(stage)], "sentences": [sentence]}
+
+
+# The replay ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A replay that ended as the record says."""
+
+    outcome: Outcome
+    rule: Selector
+    losses: Array
+
+
+def _replayed(run: Run, rows: Mapping[int, Mapping[str, Any]], round: int) -> _Ended | str:
+    """The replay that ends as the record says, or why there is none."""
+    config, row = run.config, rows[round]
+    why = "This rule asks for more than recorded probe losses, so only the last stage is known."
+    try:
+        record = _record(run, row, round)
+        for rule in _rules(config):
+            outcome = _one(config, rule, record, round, None)
+            if outcome is None or outcome.state is not None or not _agrees(outcome, row):
+                outcome = _with_memory(run, rule, rows, round)
+            if outcome is not None and _agrees(outcome, row):
+                return _Ended(outcome, rule, record.losses)
+            if outcome is not None:
+                why = "Replaying the losses with this version does not end as recorded; shown is the record."
+    except SageflError as error:
+        why = str(error)
+    recorded = any((run.path / "losses").glob("round-*.safetensors"))
+    return why if recorded or not row["stages"] else "No losses were recorded, so only the last stage is known."
+
+
+def _with_memory(run: Run, rule: Selector, rows: Mapping[int, Mapping[str, Any]], round: int) -> Outcome | None:
+    """Replayed from the client's first round on, each round handed what the one before remembered."""
+    client, signature = rows[round]["client"], run.signature("decisions.parquet")
+    known: dict[int, State | None] = run.kept.get(f"memory of {client}", (signature, rule), dict)
+    begun = max((n for n in known if n < round), default=-1)
+    state, outcome = known.get(begun), None
+    for number in sorted(n for n in rows if begun < n <= round):
+        if rows[number]["peers"]:
+            outcome = _one(run.config, rule, _record(run, rows[number], number), number, state)
+            state = state if outcome is None or outcome.state is None else outcome.state
+        known[number] = state
+    return outcome
+
+
+def _one(config: RunConfig, rule: Selector, record: Recorded, round: int, state: State | None) -> Outcome | None:
+    return replay_one(rule, record, (config.seed, round, record.client), round, config.rounds, state)
+
+
+def _record(run: Run, row: Mapping[str, Any], round: int) -> Recorded:
+    """The recorded losses of a client-round; where nothing was asked, none."""
+    path = losses_path(run.path, round)
+    found = _round_losses(path, path.stat().st_mtime_ns).get(row["client"]) if path.is_file() else None
+    peers = np.array(row["peers"], dtype=np.int32)
+    return found or Recorded(row["client"], peers, row["pool"], np.zeros((len(peers), 0)))
+
+
+@lru_cache(maxsize=512)
+def _round_losses(path: Path, changed: int) -> dict[int, Recorded]:
+    return {record.client: record for record in read_losses(path)}
+
+
+def _rules(config: RunConfig) -> Iterator[Selector]:
+    """What the run's rule may be. A published method may bind a rule with options of its own; that needs torch."""
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in config.method.options.items()}
+    with suppress(ValueError, TypeError):
+        yield make(config.method.id, **options)
+    try:
+        from ..methods import method
+
+        bound = method(config.method.id, **options).selector
+    except (ImportError, ValueError, TypeError) as error:
+        raise RunError(f"The rule {config.method.id!r} cannot be made here ({error}); shown is the record.") from None
+    yield bound
+
+
+def _agrees(outcome: Outcome, row: Mapping[str, Any]) -> bool:
+    """Whether a replay ended as the record says, to the last number of its last stage."""
+    ended = (outcome.reason.value, list(outcome.peers), outcome.anchors, outcome.evaluations, len(outcome.trace))
+    if ended != (row["reason"], row["chosen"], row["anchors"], row["evaluations"], row["stages"]):
+        return False
+    last = outcome.trace[-1] if outcome.trace else None
+    return last is None or all(_alike(getattr(last, name), row.get(name)) for name in AUDITED)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equal, but for losses that were packed as float32."""
+    if a is None or b is None:
+        return a is None and b is None
+    return bool(np.allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-6, atol=1e-9))
+
+
+# What the page draws ------------------------------------------------------------------------------------------------
+
+
+def _unfolded(outcome: Outcome, losses: Array, peers: Any, rule: Selector) -> dict[str, Any]:
+    names: list[Peer] = list(peers)
+    stages = [
+        _stage(stage) | {"intervals": _intervals(stage, losses, rule), "advantages": _advantages(stage)}
+        for stage in outcome.trace
+    ]
+    return {
+        "stages": plain(stages),
+        "sentences": [stage_sentence(stage, names) for stage in outcome.trace],
+        "conclusion": conclusion(outcome),
+        "replayed": True,
+        "bound": rule.bound,
+        "delta": getattr(rule, "delta", None),
+        "probe_cost": getattr(rule, "probe_cost", None),
+    }
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {f.name: value for f in fields(stage) if (value := getattr(stage, f.name)) is not None}
+
+
+def _advantages(stage: Stage) -> list[float] | None:
+    """Every peer's advantage over a random draw."""
+    return None if not stage.risks else [float(np.mean(stage.risks)) - risk for risk in stage.risks]
+
+
+def _intervals(stage: Stage, losses: Array, rule: Selector) -> list[list[float]] | None:
+    """Every peer's risk interval in risk units, clipped to what is possible."""
+    if not stage.risks:
+        return None
+    risks, bound = np.array(stage.risks), rule.bound
+    if stage.radius is not None:
+        ends = np.stack([risks - stage.radius, risks + stage.radius])
+    elif stage.test in BETTING and not np.isnan(losses[:, : stage.anchors]).any():
+        ends = _betting_ends(losses[:, : stage.anchors] / bound, float(getattr(rule, "delta", 0.1))) * bound
+    else:
+        return None
+    clipped: list[list[float]] = np.clip(ends, 0, bound).T.tolist()
+    return clipped
+
+
+def _betting_ends(losses: Array, delta: float) -> Array:
+    """Mean risk minus the betting bounds of each peer's advantage over it."""
+    differences = paired_differences(losses)
+    share, mean = (len(losses) - 1) / len(losses), losses.mean()
+    most, least = upper_bounds(differences, delta), -upper_bounds(-differences, delta)
+    return np.stack([mean - share * most, mean - share * least])

@@ -1,0 +1,114 @@
+"""The graph and who holds which labels, rebuilt from a run's config: data, partition and topology, no torch.
+
+What cannot be rebuilt is left out with a note: without the data set there are no label shares, without the graph file
+the edges are those that decisions mention. A data set that is somebody's code (``module:function``) or comes from a hub
+is never loaded here: looking at a run directory must not run what it names.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+from ..data import EMBEDDED, IID, NAMES, DataError, Dirichlet, Federation, Partitioner, Shards, load
+from ..errors import SageflError
+from ..simulation.config import DataConfig, RunConfig, TopologyConfig
+from ..topology import Graph, TopologyError, build
+from .plain import numbers
+from .shelf import Run
+
+__all__ = ["world"]
+
+SPRING = 400  # clients up to which the layout is computed by springs
+
+
+def world(run: Run) -> dict[str, Any]:
+    """Edges, positions and label counts of a run's world, and what had to be left out."""
+    notes: list[str] = []
+    config = run.config
+    edges = _edges(run, config, notes)
+    labels, classes = _labels(config, notes)
+    key = tuple(map(tuple, edges))
+    return {
+        "clients": config.clients,
+        "edges": edges,
+        "positions": [numbers(point, 4) for point in _layout(config.clients, key)],
+        "labels": labels,
+        "classes": classes,
+        "notes": notes,
+    }
+
+
+def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
+    try:
+        graph = _graph(config.topology, config.clients, config.seed)
+    except (TopologyError, OSError, ValueError) as error:
+        notes.append(f"The graph could not be rebuilt ({error}); shown are the links that decisions mention.")
+        return _mentioned(run)
+    return [[int(a), int(b)] for a, b in zip(graph.receivers, graph.indices, strict=True) if a < b]
+
+
+def _mentioned(run: Run) -> list[list[int]]:
+    table = run.table("decisions").select("client", "peers")
+    pairs = {(min(k, p), max(k, p)) for k, peers in table.iter_rows() for p in peers or ()}
+    return [list(pair) for pair in sorted(pairs)]
+
+
+def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None, list[str]]:
+    name = config.data.dataset
+    if name not in (*NAMES, EMBEDDED) and not name.endswith(".npz"):
+        notes.append(f"Label shares are not shown: {name} is loaded by code, which looking at a run does not execute.")
+        return None, []
+    try:
+        counts, classes = _label_counts(config.data.model_dump_json(), config.clients, config.seed)
+    except (DataError, SageflError, ValueError, OSError, ImportError) as error:
+        notes.append(f"Label shares are not shown: {str(error).splitlines()[0]}")
+        return None, []
+    return [list(row) for row in counts], list(classes)
+
+
+@lru_cache(maxsize=32)
+def _label_counts(data: str, clients: int, seed: int) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    config = DataConfig.model_validate(json.loads(data))
+    dataset = load(config.dataset)
+    federation = Federation.build(dataset, _partitioner(config), clients, seed, config.anchor, config.eval)
+    counts = federation.label_counts.tolist()
+    return tuple(map(tuple, counts)), tuple(f"class {c}" for c in range(dataset.classes))
+
+
+def _partitioner(config: DataConfig) -> Partitioner:
+    if config.partition == "dirichlet":
+        return Dirichlet(config.alpha, config.min_samples)
+    return Shards(config.shards) if config.partition == "shards" else IID()
+
+
+def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:
+    options = {"p": config.p, "degree": config.degree, "m": config.m, "k": config.k, "path": config.file}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if config.file is not None:
+        given["path"] = Path(config.file)
+    return build(config.kind, clients, seed if config.seed is None else config.seed, **given)
+
+
+@lru_cache(maxsize=32)
+def _layout(clients: int, edges: tuple[tuple[int, ...], ...]) -> tuple[tuple[float, float], ...]:
+    """A place for everybody in [-1, 1]^2, the same at every call."""
+    if clients > SPRING:
+        angles = [2 * math.pi * k / clients for k in range(clients)]
+        return tuple((math.cos(a), math.sin(a)) for a in angles)
+    graph = nx.Graph()
+    graph.add_nodes_from(range(clients))
+    graph.add_edges_from(edges)
+    start = nx.circular_layout(graph)
+    placed = nx.spring_layout(graph, pos=start, seed=1, iterations=200, k=2.4 / math.sqrt(clients))
+    points = np.array([placed[k] for k in range(clients)])
+    points -= (points.max(axis=0) + points.min(axis=0)) / 2
+    points /= np.maximum(np.abs(points).max(axis=0), 1e-9)
+    points = np.sign(points) * np.abs(points) ** 0.8  # a few far ones must not press the others together
+    return tuple((float(x), float(y)) for x, y in points)

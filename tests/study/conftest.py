@@ -1,0 +1,34 @@
+"""One tiny study that is really run, once for all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_study import tiny_plan
+
+from sagefl.simulation.config import Execution
+from sagefl.study.collect import collect
+from sagefl.study.matrix import Cell
+from sagefl.study.pace import Pace
+from sagefl.study.paper import Findings, find
+from sagefl.study.runner import run_cells
+from sagefl.study.sweeps import run_sweeps
+
+
+@pytest.fixture(scope="session")
+def tiny_cells() -> list[Cell]:
+    return tiny_plan()
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tiny_cells: list[Cell]) -> Path:
+    folder = tmp_path_factory.mktemp("cells")
+    failures = run_cells(tiny_cells, folder, Pace(tiny_cells, folder), execution=Execution(engine="sequential"))
+    assert failures == []
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_cells: list[Cell], tiny_folder: Path) -> Findings:
+    return find(collect(tiny_cells, tiny_folder), list(run_sweeps(tiny_cells, tiny_folder)))

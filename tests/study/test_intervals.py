@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import pytest
+from scipy import stats
+
+from sagefl.study.intervals import estimate, t_quantile
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 29, 200])
+@pytest.mark.parametrize("probability", [0.5, 0.9, 0.975, 0.999, 0.99999])
+def test_quantiles_are_students(probability: float, freedom: int) -> None:
+    assert t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize(("probability", "freedom"), [(0.4, 3), (1.0, 3), (0.9, 0)])
+def test_quantiles_outside_their_range_are_refused(probability: float, freedom: int) -> None:
+    with pytest.raises(ValueError, match="expected a probability"):
+        t_quantile(probability, freedom)
+
+
+def test_an_estimate_is_the_textbooks() -> None:
+    e = estimate([1.0, 2.0, 6.0])
+    assert (e.mean, e.seeds) == (3.0, 3)
+    assert e.standard_error == pytest.approx(sqrt(7) / sqrt(3))
+    low, high = e.interval(0.95)
+    assert (low, high) == pytest.approx(stats.t.interval(0.95, 2, loc=3.0, scale=sqrt(7 / 3)))
+
+
+def test_one_seed_says_nothing_about_spread() -> None:
+    e = estimate([0.4])
+    assert e.standard_error is None
+    assert e.interval() == (-inf, inf)
+    with pytest.raises(ValueError, match="no values"):
+        estimate([])

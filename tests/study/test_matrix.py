@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from sagefl.data import places
+from sagefl.simulation.config import RunConfig
+from sagefl.study.matrix import PRESETS, StudyError, absent, plan, scale_of
+
+
+@pytest.mark.parametrize("preset", ["laptop", "paper"])
+def test_the_papers_matrix_is_two_by_two_by_three_by_eight(preset: str) -> None:
+    cells = plan(preset)
+    assert len(cells) == 2 * 2 * 3 * 8 == len({c.config.digest for c in cells})
+    assert {c.config.clients for c in cells} == {50}
+    assert {c.config.rounds for c in cells} == {{"laptop": 150, "paper": 250}[preset]}
+    assert {c.config.training.max_batches for c in cells} == {{"laptop": 8, "paper": None}[preset]}
+    assert {(c.config.topology.kind, c.config.topology.p, c.config.topology.m) for c in cells} == {
+        ("er", None, None),
+        ("ba", None, None),
+    }
+
+
+def test_methods_of_one_configuration_share_their_world() -> None:
+    cells = plan("paper", datasets=["fmnist"], topologies=["er"], alphas=[0.1])
+    assert len({c.config.world_digest for c in cells}) == 1
+    assert len({c.config.digest for c in cells}) == 8
+
+
+def test_studies_share_cells() -> None:
+    """A cell's address depends on its config only: not on the preset, nor on what else is in the study."""
+    small = plan("laptop", methods=["rg"])
+    large = {c.config.digest for c in plan("laptop", methods=["rg", "sage-os-table"], seeds=[1, 2])}
+    assert {c.config.digest for c in small} < large
+    assert plan("paper", methods=["rg"], overrides={"rounds": 150, "training": {"max_batches": 8}})[0] == small[0]
+
+
+def test_axes_and_scale_can_be_overridden() -> None:
+    cells = plan(
+        "paper",
+        datasets=["cifar10"],
+        topologies=["ring"],
+        alphas=[0.7],
+        methods=["sage-os:probe_cost=0.001", "sage-os"],
+        seeds=[4, 5],
+        overrides={"rounds": 7, "clients": 9, "training": {"max_batches": 3}},
+    )
+    assert [(c.seed, c.method) for c in cells] == [
+        (4, "sage-os:probe_cost=0.001"), (4, "sage-os"), (5, "sage-os:probe_cost=0.001"), (5, "sage-os"),
+    ]  # fmt: skip
+    config = cells[0].config
+    assert (config.rounds, config.clients, config.training.max_batches) == (7, 9, 3)
+    assert (config.topology.kind, config.data.alpha, config.method.options) == ("ring", 0.7, {"probe_cost": 0.001})
+
+
+def test_the_same_cell_twice_is_one_cell() -> None:
+    assert len(plan("smoke", methods=["rg", "rg"], topologies=["er"], alphas=[0.1])) == 1
+
+
+def test_smoke_needs_nothing_but_what_is_shipped() -> None:
+    assert {c.config.data.dataset for c in plan("smoke")} == {"fmnist-mini"}
+    assert {c.config.topology.kind for c in plan("smoke")} == {"er", "ba"}
+    assert absent(plan("smoke")) == {}
+    assert PRESETS["smoke"].several
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(StudyError, match="did you mean 'laptop'"):
+        plan("labtop")
+
+
+def test_missing_data_names_the_ways_to_get_it_and_the_cells(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(places, "SYSTEM", tmp_path / "none")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("SAGEFL_DATA", str(tmp_path / "none"))
+    missing = absent(plan("laptop", methods=["rg", "sage-os"]))
+    assert set(missing) == {"fmnist", "cifar10"}
+    ways, cells = missing["cifar10"]
+    assert "sagefl data get cifar10" in ways
+    assert len(cells) == 12
+
+
+def test_the_scale_is_said_as_it_was_run() -> None:
+    configs = [c.config for c in plan("laptop", seeds=[1, 2], datasets=["fmnist"])]
+    configs.append(RunConfig.parse({"rounds": 40, "data": {"dataset": "cifar10"}}))
+    lines = scale_of(configs)
+    assert lines[0] == "fmnist: K = 50, T = 150, at most 8 mini-batches a round, encoder-decoder, seed 1 to 2"
+    assert lines[1] == "cifar10: K = 50, T = 40, whole local epochs, encoder-decoder, seed 1"
+    assert lines[2].startswith("the paper: K = 50, T = 250")

@@ -1,0 +1,453 @@
+"""The page in a real browser: headless Chromium of the system, driven by Playwright.
+
+Every test ends with the check (fixture `watch`) that nothing was logged as an error and no other host was asked.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Served, Watched
+from made_runs import grow_run, make_run
+from typer.testing import CliRunner
+
+from sagefl.cli import app
+from sagefl.selection import SageOS
+from sagefl.selection.planning import plan_stages
+from sagefl.simulation.rundir import RunDirectory
+from sagefl.view.report import report_page, write_page
+from sagefl.view.shelf import Run, Shelf
+from sagefl.view.unfolding import unfold
+
+Serve = Callable[..., Served]
+Watch = Callable[..., Watched]
+VIEWS = ("runs", "network", "decision", "map")
+
+
+def rows(page: Any, region: str) -> list[list[str]]:
+    """The cells of a table."""
+    cells = "rows => rows.map(r => [...r.children].map(c => c.textContent))"
+    found: list[list[str]] = page.eval_on_selector_all(f"{region} tbody tr", cells)
+    return found
+
+
+def run_id(folder: Path, name: str) -> str:
+    return Run(folder / name).id
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait for something to be true on the page; evaluated from outside, because the page's policy forbids eval."""
+    wait_for(lambda: bool(page.evaluate(expression)))
+
+
+def check_decision(page: Any, row: dict[str, Any]) -> None:
+    """What the explorer says is what the audit record says, to the digits it shows."""
+    facts = page.inner_text("#decision-facts")
+    assert facts.startswith(row["reason"])
+    assert f"takes {', '.join(map(str, row['chosen']))} after" in facts
+    assert f"{row['evaluations']} evaluation" in facts
+    looks = rows(page, "#decision-stages")
+    assert len(looks) == row["stages"]
+    last = looks[-1]
+    assert last[0] == str(row["anchors"])
+    assert last[1] == f"{min(row['risks']):.4f}"
+    assert last[2] == f"{row['advantage']:.4f}"
+    if row["wealth"]:
+        assert (last[3], last[4]) == (f"{max(row['wealth']):.4f}", f"{row['threshold']:.4f}")
+    else:
+        assert last[3] == f"{row['width']:.4f}"
+    assert last[-1] == row["reason"]
+
+
+class TestLoading:
+    def test_runs_and_their_curves(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(serve(small_runs).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        shown = {row[0]: row for row in rows(page, "#view-runs")}
+        assert set(shown) == {"rg", "sage-os", "sage-e"}
+        metrics = RunDirectory(small_runs / "os").table("metrics")
+        assert shown["sage-os"][4] == f"{metrics['accuracy'][-1]:.4f}"
+        assert shown["sage-os"][7] == f"{metrics['weak'][-1]:.4f}"
+        spent = metrics["anchor_degree"].sum() / (128 * metrics["degree"].sum())
+        assert shown["sage-os"][8] == f"{100 * spent:.1f} %"
+        drawn = page.evaluate("document.getElementById('plot-accuracy').data.map(t => [t.name, t.y])")
+        curve = dict(drawn)["sage-os"]
+        assert curve == pytest.approx(metrics["accuracy"].drop_nulls().to_list(), rel=1e-5)
+        reasons = page.evaluate("document.getElementById('plot-reasons').data.map(t => t.name)")
+        assert "certified" in reasons
+
+    def test_a_run_can_be_hidden_and_read_as_a_table(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(serve(small_runs).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        page.uncheck(f"#show-{run_id(small_runs, 'rg')}")
+        until(page, "document.getElementById('plot-accuracy').data.length === 2")
+        page.click("figure:has(#plot-accuracy) summary")
+        table = rows(page, "figure:has(#plot-accuracy)")
+        accuracy = RunDirectory(small_runs / "os").table("metrics")["accuracy"].drop_nulls()
+        assert [row[0] for row in table] == ["2", "4", "6"]
+        assert [row[-1] for row in table] == [f"{a:.4f}" for a in accuracy]
+
+    def test_twenty_runs_at_once(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        for seed in range(20):
+            make_run(tmp_path / f"s{seed}", seed=seed, rounds=3, every=1, clients=6)
+        page = watch().open(serve(tmp_path).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        assert len({row[0] for row in rows(page, "#view-runs")}) == 20
+        styles = page.evaluate(
+            "document.getElementById('plot-accuracy').data.map(t => `${t.line.color} ${t.line.dash}`)"
+        )
+        assert len(set(styles)) == 20
+
+    def test_names_that_are_html_stay_text(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        evil = "<img src=x onerror=alert(1)>"
+        make_run(tmp_path / "one", rounds=2)
+        make_run(tmp_path / "two", rounds=2)
+        (tmp_path / "one").rename(tmp_path / evil)
+        page = watch().open(serve(tmp_path).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        assert any(evil in row[0] for row in rows(page, "#view-runs"))
+        assert page.locator("img").count() == 0
+        write_page(tmp_path / "r.html", report_page(Shelf([tmp_path]), detailed=1))
+        frozen = watch().open((tmp_path / "r.html").as_uri())
+        frozen.wait_for_selector("body[data-charts=drawn]")
+        assert frozen.locator("img").count() == 0
+
+    def test_damaged_directories_are_shown_as_such(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        make_run(tmp_path / "good", rounds=2)
+        torn = make_run(tmp_path / "torn", rounds=2, seed=2).path
+        (torn / "metrics.parquet").write_bytes((torn / "metrics.parquet").read_bytes()[:200])
+        other = make_run(tmp_path / "other", rounds=2, seed=3).path
+        (other / "run.toml").write_text("from_the_future = 1\n" + (other / "run.toml").read_text())
+        places = [tmp_path / name for name in ("empty", "good", "torn", "other")]
+        watched = watch()
+        page = watched.open(serve(*places).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        states = {row[0].split("\n")[0]: row[1] for row in rows(page, "#view-runs")}
+        text = page.inner_text("#view-runs")
+        assert states["empty"] == "waiting"
+        assert "metrics.parquet cannot be read" in text
+        assert "from_the_future" in text
+        page.goto(page.url.split("#")[0] + f"#view=network&run={Run(other).id}")
+        page.wait_for_selector("#network-drawing .problem")
+        watched.errors[:] = [e for e in watched.errors if "404" not in e]  # the browser logs what the server refuses
+
+
+class TestNetwork:
+    def test_slider_and_play(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        run = run_id(small_runs, "os")
+        page = watch().open(f"{serve(small_runs).address}#view=network&run={run}&round=1")
+        page.wait_for_selector(".node")
+        audit = RunDirectory(small_runs / "os").table("decisions")
+        for number in (0, 3):
+            page.locator("#network-round").fill(str(number + 1))
+            until(page, f"document.getElementById('network-caption').textContent.startsWith('Round {number + 1} ')")
+            rows_ = audit.filter(audit["round"] == number)
+            for reason in ("certified", "cost", "exhausted"):
+                count = (rows_["reason"] == reason).sum()
+                assert page.locator(f".arrow.{reason}").count() == count
+            assert f"{rows_['evaluations'].sum()} evaluation" in page.inner_text("#network-caption")
+        page.click("#network-play")
+        until(page, "document.getElementById('network-round').value === '6'")
+        until(page, "document.getElementById('network-play').textContent.includes('Play')")
+
+    def test_clients_by_label_and_by_accuracy(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(f"{serve(small_runs).address}#view=network&run={run_id(small_runs, 'os')}")
+        page.wait_for_selector(".node")
+        assert page.locator(".node .disc").count() == 0
+        assert page.locator(".node path").count() > 8
+        page.select_option("#network-colour", "own")
+        page.wait_for_selector(".node .disc")
+        fills = page.eval_on_selector_all(".node .disc", "discs => discs.map(d => d.getAttribute('fill'))")
+        assert len(set(fills)) > 4
+
+    def test_a_click_leads_to_the_audit_record(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        served = serve(small_runs)
+        for name, client in (("os", 3), ("e", 5)):
+            audit = RunDirectory(small_runs / name).table("decisions")
+            row = audit.filter((audit["round"] == 4) & (audit["client"] == client)).row(0, named=True)
+            page = watch().open(f"{served.address}#view=network&run={run_id(small_runs, name)}&round=5")
+            page.click(f".node[data-client='{client}']")
+            page.wait_for_selector("#decision-sentences li")
+            assert page.inner_text("#decision-heading") == f"Client {client} in round 5"
+            check_decision(page, row)
+            told = unfold(Run(small_runs / name), 4, client)
+            assert page.inner_text("#decision-why") == told["conclusion"]
+            assert page.locator("#decision-sentences li").all_inner_texts() == told["sentences"]
+
+
+class TestDecision:
+    def test_looks_unfold_one_by_one(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        audit = RunDirectory(small_runs / "os").table("decisions")
+        row = audit.filter(audit["stages"] >= 3).row(0, named=True)
+        address = f"{serve(small_runs).address}#view=decision&run={run_id(small_runs, 'os')}"
+        page = watch().open(f"{address}&round={row['round'] + 1}&client={row['client']}")
+        page.wait_for_selector("#decision-sentences li")
+        page.locator("#decision-look").fill("1")
+        assert page.inner_text("#decision-look-text") == f"1 of {row['stages']}, 16 anchors"
+        assert page.locator("#decision-risks .peer").count() == row["degree"]
+        assert page.locator("#decision-sentences .ahead").count() == row["stages"] - 1
+        page.click("#decision-play")
+        until(page, "document.querySelectorAll('#decision-sentences .ahead').length === 0")
+
+    def test_a_losses_file_opens_in_the_same_view(self, watch: Watch, tmp_path: Path) -> None:
+        losses = (np.random.default_rng(3).random((128, 4)) < [0.1, 0.8, 0.9, 0.7]).astype(int)
+        text = "ada,bob,eve,dan\n" + "\n".join(",".join(map(str, row)) for row in losses)
+        (tmp_path / "losses.csv").write_text(text)
+        for method in ("sage-os", "sage-e"):
+            out = tmp_path / f"{method}.html"
+            result = CliRunner().invoke(
+                app, ["decide", str(tmp_path / "losses.csv"), "--method", method, "--html", str(out)]
+            )
+            assert result.exit_code == 0, result.output
+            page = watch().open(out.as_uri())
+            assert page.inner_text("#decision-heading") == f"{method} on losses.csv"
+            assert "Pull ada: certified" in page.inner_text("#decision-why")
+            sentences = page.locator("#decision-sentences li").all_inner_texts()
+            assert all(sentence in result.output for sentence in sentences)
+            assert page.locator("#decision-risks .interval").count() == 3 * 4
+
+
+class TestStoppingMap:
+    def test_the_closed_form_is_the_library(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(f"{serve(small_runs).address}#view=map")
+        for degree, cost, first, stages, bound in ((6, 20, 16, 4, 1), (12, 80, 8, 3, 2), (2, 0, 32, 5, 0.5)):
+            for name, value in (("degree", degree), ("probe_cost", cost), ("first", first), ("stages", stages)):
+                page.locator(f"#map-{name}").fill(str(value))
+            page.locator("#map-loss_bound").fill(str(bound))
+            schedule = tuple(first * 2**i for i in range(stages))
+            rule = SageOS(schedule=schedule, probe_cost=cost / 10000, loss_bound=bound)
+            planned = plan_stages(rule, degree)
+            assert [row[:5] for row in rows(page, "#stopping-table")] == [
+                [
+                    str(s.anchors),
+                    str(s.anchors * degree),
+                    f"{s.radius:.4f}",
+                    f"{s.width:.4f}",
+                    "yes" if s.can_certify else "no",
+                ]
+                for s in planned.stages
+            ]
+            gossip = [row[6] for row in rows(page, "#stopping-table")[:-1]]
+            assert gossip == ["never" if s.gossip_upto is None else f"{s.gossip_upto:.4f}" for s in planned.stages[:-1]]
+            assert f"{planned.dominance:.3f}" in page.inner_text("#stopping-map") or planned.dominance > bound
+
+    def test_both_rules_play_and_another_draw_differs(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(f"{serve(small_runs).address}#view=map")
+        page.wait_for_selector("#stopping-verdicts strong")
+        before = page.inner_text("#stopping-verdicts")
+        assert "SAGE-OS" in before
+        assert "SAGE-E" in before
+        assert page.locator("#stopping-map .walk.dot").count() >= 1
+        page.locator("#map-lead").fill("0")
+        until(page, "!document.getElementById('stopping-verdicts').textContent.includes('certified by')")
+        page.click("#map-again")
+        page.wait_for_selector("#stopping-verdicts strong")
+
+
+class TestReport:
+    def test_a_frozen_report_shows_all_views_offline(self, watch: Watch, small_runs: Path, tmp_path: Path) -> None:
+        out = tmp_path / "report.html"
+        write_page(out, report_page(Shelf([small_runs]), detailed=2))
+        watched = watch(offline=True)
+        page = watched.open(out.as_uri())
+        page.wait_for_selector("body[data-charts=drawn]")
+        assert {row[0] for row in rows(page, "#view-runs")} == {"rg", "sage-os", "sage-e"}
+        page.click("#tab-network")
+        page.wait_for_selector(".node")
+        audit = RunDirectory(small_runs / "os").table("decisions")
+        row = audit.filter((audit["round"] == 5) & (audit["client"] == 2)).row(0, named=True)
+        page.select_option("#network-run", run_id(small_runs, "os"))
+        page.click(".node[data-client='2']")
+        page.wait_for_selector("#decision-sentences li")
+        check_decision(page, row)
+        page.fill("#decision-round", "4")
+        page.press("#decision-round", "Enter")
+        until(page, "document.getElementById('decision-note').textContent.includes('rounds 1, 6')")
+        page.click("#tab-map")
+        page.wait_for_selector("#stopping-verdicts strong")
+        page.locator("#map-degree").fill("7")
+        until(page, "document.getElementById('stopping-verdicts').textContent.includes('nearest')")
+        assert [url for url in watched.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+class TestEverybody:
+    def test_by_keyboard_alone(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(f"{serve(small_runs).address}#view=runs&run={run_id(small_runs, 'os')}")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == "tab-runs"
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".node")
+        assert page.evaluate("document.activeElement.id") == "tab-network"
+        wanted = "document.activeElement.getAttribute('data-client')"
+        for _ in range(8):
+            page.keyboard.press("Tab")
+            if page.evaluate(wanted) is not None:
+                break
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate(wanted) == "2"
+        assert "client 2: pulls" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+        page.keyboard.press("Enter")
+        until(page, "document.activeElement.id === 'decision-heading'")
+        page.wait_for_selector("#decision-sentences li")
+        assert page.inner_text("#decision-heading").startswith("Client 2 in round")
+
+    def test_everything_has_a_name(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch().open(serve(small_runs).address)
+        for view in VIEWS:
+            page.click(f"#tab-{view}")
+            page.wait_for_timeout(200)
+            nameless = page.eval_on_selector_all(
+                "main button, main select, main input, main [role=img], main [role=button], main [role=region]",
+                """nodes => nodes.filter(n => n.checkVisibility()).filter(n =>
+                    !(n.getAttribute('aria-label') || n.textContent.trim() || n.labels?.length)).map(n => n.id)""",
+            )
+            assert nameless == []
+            assert page.get_attribute(f"#tab-{view}", "aria-selected") == "true"
+        assert page.get_attribute("#announcer", "aria-live") == "polite"
+        ids = page.eval_on_selector_all("[id]", "nodes => nodes.map(n => n.id)")
+        assert len(ids) == len(set(ids))
+
+    @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+    def test_nothing_sticks_out_and_text_is_readable(
+        self, serve: Serve, watch: Watch, small_runs: Path, width: int, scheme: str
+    ) -> None:
+        page = watch(viewport={"width": width, "height": 844}, color_scheme=scheme).open(serve(small_runs).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        for view in VIEWS:
+            page.click(f"#tab-{view}")
+            page.wait_for_timeout(250)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ink, paper = page.evaluate(
+            "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+        )
+        assert contrast(ink, paper) > 7
+        assert (luminance(paper) < 0.2) == (scheme == "dark")
+        note = page.evaluate("getComputedStyle(document.querySelector('#view-map .note')).color")
+        assert contrast(note, paper) > 4.5
+
+
+def luminance(colour: str) -> float:
+    parts = [int(v) / 255 for v in re.findall(r"\d+", colour)[:3]]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+class TestLive:
+    def test_a_real_run_killed_and_resumed(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        """The page opens before the run exists, follows it, sees it killed and resumed, and ends with its numbers."""
+        target = tmp_path / "run"
+        target.mkdir()
+        page = watch().open(serve(target).address)
+        assert rows(page, "#view-runs")[0][1] == "waiting"
+        sagefl = [sys.executable, "-c", "from sagefl.cli import app; app()"]
+        sets = ["--set", "model.name=mlp", "--set", "evaluation.subset=1000", "--set", "evaluation.mechanisms=false"]
+        shape = ["--clients", "8", "--rounds", "40", "--eval-every", "1", "--max-batches", "1", "--alpha", "1"]
+        how = ["--engine", "sequential", "--checkpoint-every", "2", "--quiet"]
+        target.rmdir()
+        begun = [*sagefl, "run", "--method", "sage-e", *shape, *sets, *how, "--out", str(target)]
+        process = subprocess.Popen(begun, stdout=subprocess.DEVNULL)
+
+        def done() -> int:
+            text = rows(page, "#view-runs")[0][2]
+            return int(text.split("/")[0]) if "/" in text else 0
+
+        try:
+            wait_for(lambda: done() >= 2)
+            seen = done()
+            assert rows(page, "#view-runs")[0][1] == "running"
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert RunDirectory(target).summary is None, "the run ended before it could be killed"
+        resumed = subprocess.Popen([*sagefl, "resume", str(target), *how], stdout=subprocess.DEVNULL)
+        wait_for(lambda: done() > seen)
+        wait_for(lambda: rows(page, "#view-runs")[0][1] == "finished", 120)
+        assert resumed.wait() == 0
+        assert done() == 40
+        metrics = RunDirectory(target).table("metrics")
+        assert rows(page, "#view-runs")[0][4] == f"{metrics['accuracy'][-1]:.4f}"
+        length = "document.getElementById('plot-evidence').data[0].y.length"
+        wait_for(lambda: page.evaluate(length) == 40)
+        assert "finished" in page.inner_text("#announcer")
+        audit = RunDirectory(target).table("decisions")
+        row = audit.filter(audit["stages"] > 0).row(-1, named=True)
+        page.goto(page.url.split("#")[0] + f"#view=decision&round={row['round'] + 1}&client={row['client']}")
+        page.wait_for_selector("#decision-sentences li")
+        check_decision(page, row)
+
+    def test_only_what_is_new_is_fetched(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        directory = make_run(tmp_path, rounds=9, done=3)
+        watched = watch()
+        page = watched.open(serve(tmp_path).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        grow_run(directory, 5)
+        until(page, "document.getElementById('plot-evidence').data[0].y.length === 5")
+        assert any("since=3" in url for url in watched.requests)
+        grow_run(directory, 2)  # resumed from an older checkpoint: fewer rounds than the page has seen
+        until(page, "document.getElementById('plot-evidence').data[0].y.length === 2")
+
+    def test_the_server_goes_and_comes_back(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        directory = make_run(tmp_path, rounds=6, done=2)
+        served = serve(tmp_path)
+        watched = watch()
+        page = watched.open(served.address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        served.stop()
+        until(page, "document.getElementById('connection').textContent.includes('does not answer')")
+        grow_run(directory, 6)
+        served.start()
+        wait_for(lambda: rows(page, "#view-runs")[0][1] == "finished")
+        until(page, "document.getElementById('connection').textContent === ''")
+        watched.errors[:] = [e for e in watched.errors if "ERR_CONNECTION" not in e and "ERR_EMPTY" not in e]
+
+
+class TestSize:
+    def test_a_long_run_is_readable_within_two_seconds(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        """250 rounds of 50 clients: 12,500 decisions, the last of them one click away."""
+        make_run(tmp_path, clients=50, rounds=250, every=10, distinct=20)
+        served = serve(tmp_path)
+        watched = watch()
+        sent: list[float] = []
+        session = watched.context.new_cdp_session(watched.page)
+        session.send("Network.enable")
+        session.on("Network.loadingFinished", lambda event: sent.append(event["encodedDataLength"]))
+        page = watched.open(served.address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        shown = page.evaluate("performance.getEntriesByName('sagefl-runs')[0].startTime")
+        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        page.click("#tab-network")
+        page.wait_for_selector(".node")
+        page.locator("#network-round").fill("20")
+        until(page, "document.getElementById('network-caption').textContent.startsWith('Round 20 of 250')")
+        page.click(".node[data-client='49']")
+        page.wait_for_selector("#decision-sentences li")
+        print(f"first paint {paint:.0f} ms, runs shown {shown:.0f} ms, {sum(sent) / 1e6:.2f} MB sent")
+        assert paint < 2000
+        assert shown < 2000
+        assert sum(sent) < 3e6
+        assert page.inner_text("#decision-heading") == "Client 49 in round 20"

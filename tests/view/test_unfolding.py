@@ -1,0 +1,114 @@
+"""Stages recomputed from recorded losses end exactly where the audit record ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_runs import make_run
+
+from sagefl.errors import SageflError
+from sagefl.selection import SageE, SageOS, make
+from sagefl.selection.recorded import RecordedLosses
+from sagefl.view.shelf import Run
+from sagefl.view.unfolding import unfold, unfold_losses
+
+NUMBERS = ("risks", "advantage", "gap", "radius", "width", "next_cost", "wealth", "threshold")
+
+
+def audit(run: Run) -> list[dict[str, Any]]:
+    return list(run.table("decisions").iter_rows(named=True))
+
+
+@pytest.mark.parametrize(
+    "method", ["sage-os", "sage-vanilla", "sage-nf", "aq-128", "sage-e", "sage-e-trim", "rg", "local"]
+)
+def test_the_last_stage_is_the_record(tmp_path: Path, method: str) -> None:
+    make_run(tmp_path, method=method, rounds=2)
+    run = Run(tmp_path)
+    for row in audit(run):
+        shown = unfold(run, row["round"], row["client"])
+        assert shown["replayed"], shown.get("note")
+        assert (shown["reason"], shown["chosen"]) == (row["reason"], row["chosen"])
+        assert len(shown["stages"]) == len(shown["sentences"]) == row["stages"]
+        if row["stages"]:
+            last = shown["stages"][-1]
+            assert last["anchors"] == row["anchors"]
+            for name in NUMBERS:
+                assert last.get(name) == row[name], name
+
+
+def test_a_rule_with_memory_is_replayed_from_its_first_round(tmp_path: Path) -> None:
+    """Whether the gate is shut depends on what earlier rounds were worth; asked for in any order."""
+    make_run(tmp_path, method="sage-e:gate=True:probe_cost=0.02", rounds=6)
+    run = Run(tmp_path)
+    rows = audit(run)
+    assert {"gated", "cost"} <= {row["reason"] for row in rows}
+    for row in reversed(rows):
+        shown = unfold(run, row["round"], row["client"])
+        assert shown["replayed"], (row["round"], row["client"], shown.get("note"))
+        assert shown["reason"] == row["reason"]
+
+
+def test_losses_that_do_not_lead_to_the_record_are_not_shown_as_if(tmp_path: Path) -> None:
+    make_run(tmp_path, rounds=1)
+    text = (tmp_path / "run.toml").read_text()
+    (tmp_path / "run.toml").write_text(text.replace("[method.options]", "[method.options]\ndelta = 0.4"))
+    run = Run(tmp_path)
+    shown = [unfold(run, 0, k) for k in range(8)]
+    assert any(not each.get("replayed") for each in shown)
+    for each in shown:
+        if not each.get("replayed"):
+            assert "does not end as recorded" in each["note"]
+            assert each["stages"][-1]["advantage"] == each["audit"]["advantage"]
+
+
+def test_without_losses_the_record_is_shown(tmp_path: Path) -> None:
+    make_run(tmp_path, rounds=1)
+    for path in (tmp_path / "losses").iterdir():
+        path.unlink()
+    shown = unfold(Run(tmp_path), 0, 3)
+    assert "No losses were recorded" in shown["note"]
+    assert len(shown["stages"]) == 1
+
+
+def test_torn_losses_are_said(tmp_path: Path) -> None:
+    make_run(tmp_path, rounds=1)
+    next((tmp_path / "losses").iterdir()).write_bytes(b"torn")
+    assert "does not hold recorded losses" in unfold(Run(tmp_path), 0, 3)["note"]
+
+
+@pytest.mark.parametrize(("round", "client"), [(99, 0), (0, 99), (-1, 0)])
+def test_a_decision_that_is_not_there(small_runs: Path, round: int, client: int) -> None:
+    with pytest.raises(SageflError, match="no decision"):
+        unfold(Run(small_runs / "os"), round, client)
+
+
+def test_intervals_of_radius_rules_are_risk_plus_minus_r() -> None:
+    losses = np.random.default_rng(1).integers(0, 2, (4, 128)).astype(float)
+    shown = unfold_losses(SageOS(), RecordedLosses(("a", "b", "c", "d"), losses), 0, "x")
+    for stage in shown["stages"]:
+        for risk, (low, high) in zip(stage["risks"], stage["intervals"], strict=True):
+            assert low == pytest.approx(max(0, risk - stage["radius"]))
+            assert high == pytest.approx(min(1, risk + stage["radius"]))
+
+
+def test_betting_intervals_hold_the_risk_and_clear_the_mean_with_a_certificate() -> None:
+    losses = np.ones((5, 128))
+    losses[0] = 0
+    losses[1, ::2] = 0
+    shown = unfold_losses(SageE(stop="none"), RecordedLosses(tuple("abcde"), losses), 0, "x")
+    last = shown["stages"][-1]
+    assert shown["reason"] == "certified"
+    for risk, (low, high) in zip(last["risks"], last["intervals"], strict=True):
+        assert low <= risk <= high
+    assert last["intervals"][0][1] < np.mean(last["risks"])
+
+
+def test_losses_up_to_another_bound_are_shown_in_its_units() -> None:
+    losses = np.random.default_rng(2).integers(0, 2, (3, 64)).astype(float) * 4
+    shown = unfold_losses(make("sage-os", loss_bound=4.0), RecordedLosses(tuple("abc"), losses), 0, "x")
+    assert shown["bound"] == 4
+    assert shown["stages"][0]["risks"] == pytest.approx(losses[:, :16].mean(axis=1).tolist())
