@@ -17,7 +17,7 @@ from typer.testing import Result
 Call = Callable[..., Result]
 COMMAND = [sys.executable, "-c", "from sagefl.cli import app; app()"]
 RUN = [
-    "run", "--clients", "6", "--rounds", "400", "--eval-every", "100", "--max-batches", "1",
+    "run", "--clients", "6", "--rounds", "3000", "--eval-every", "500", "--max-batches", "1",
     "--set", "model.name=mlp", "--set", "model.options.hidden=8", "--checkpoint-every", "2", "--workers", "2",
 ]  # fmt: skip
 SHORT = ["--rounds", "12", "--eval-every", "6"]

@@ -165,7 +165,7 @@ def test_no_rule_that_respects_the_certificate_beats_its_optimum(prior: Prior, c
 @pytest.mark.parametrize("prior", [Prior(1, 1, 2), Prior(0.2, 0.2, 0.2), Prior(3, 1, 4)])
 def test_no_rule_beats_its_optimum_at_length(prior: Prior, cost: float) -> None:
     every_anchor = SageE(probe_cost=cost, first=1, step=1, stop="none")
-    assert_below_the_optimum(prior, cost, [*respecting(cost), every_anchor], 2000)
+    assert_below_the_optimum(prior, cost, [*respecting(cost), every_anchor], 600)
 
 
 def value_of(outcome, gain: float, cost: float) -> float:  # type: ignore[no-untyped-def]

@@ -126,8 +126,8 @@ def test_the_certificate_stays_valid(mechanism: RandomisedResponse, name: str, d
 
 @pytest.mark.slow
 @each_mechanism
-@pytest.mark.parametrize("degree", [2, 3, 7])
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("degree", [2, 7])
+@pytest.mark.parametrize("name", ["independent .5", "correlated .3", "one wrong"])
 def test_the_certificate_stays_valid_at_length(mechanism: RandomisedResponse, name: str, degree: int) -> None:
     assert false_under(mechanism, name, degree, 20_000) < 0.1
 

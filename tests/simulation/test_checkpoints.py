@@ -220,10 +220,11 @@ def test_dying_between_tables_and_checkpoint_or_between_tables(
 
 
 def test_what_a_killed_writer_left_half_done_is_swept_up(crashed: Path, reference: Reference) -> None:
-    for name in (".metrics.parquet.partial", "losses/.round-00002.safetensors.partial", ".summary.json.partial"):
+    """Also what no later write would replace, such as a checkpoint of a round that gets none this time."""
+    for name in (".metrics.parquet.partial", "losses/.round-00009.safetensors.partial", ".run.toml.partial"):
         (crashed / name).write_bytes(b"half")
-    (crashed / "checkpoint" / ".round-00003.partial").mkdir()
-    (crashed / "checkpoint" / ".round-00003.partial" / "params-0000.safetensors").write_bytes(b"half")
+    (crashed / "checkpoint" / ".round-00001.partial").mkdir()
+    (crashed / "checkpoint" / ".round-00001.partial" / "params-0000.safetensors").write_bytes(b"half")
     simulate(crashed, SETTINGS, every=1)
     assert differing(files(crashed), files(reference(SETTINGS, 1))) == []
 

@@ -292,4 +292,4 @@ def test_timings_say_where_the_time_went(reference: Reference) -> None:
     assert timings["round"].to_list() == [0, 1, 2, 3]
     assert (timings["train"] > 0).all()
     assert timings["checkpoint"].is_null().to_list() == [True, False, True, False]
-    assert (timings["evaluate"].fill_null(0) > timings["mix"]).to_list()[1::2] == [True, True]
+    assert (timings.select("decide", "mix", "evaluate", "record") > 0).to_numpy()[1::2].all()

@@ -12,7 +12,7 @@ from small_runs import CrashAfter, CrashError, config, files, simulate
 
 from sagefl.simulation.config import RunConfig
 from sagefl.simulation.files import RunError, atomic_write, write_text
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.simulation.rundir import CLIENTS, RunDirectory, Table
 
 Reference = Callable[..., Path]
 SETTINGS = config("rg", rounds=1)
@@ -123,3 +123,19 @@ def test_callbacks_hear_the_end_however_it_comes(tmp_path: Path) -> None:
     summary = simulate(tmp_path / "run", SETTINGS, callbacks=[finish])
     assert crash.ended is None
     assert finish.ended == summary
+
+
+def test_the_bytes_of_a_table_do_not_tell_how_often_it_was_written(tmp_path: Path) -> None:
+    """Parquet pages follow the pieces a frame is made of, once it is large."""
+    rows = [{"round": i // 1000, "client": i % 1000, "accuracy": (i * 7919 % 1000) / 1000} for i in range(40_000)]
+    whole, pieces = (Table(tmp_path / name, CLIENTS) for name in ("whole", "pieces"))
+    whole.add(rows)
+    whole.write()
+    for part in (rows[:3000], rows[3000:20_000], rows[20_000:]):
+        pieces.add(part)
+        pieces.write()
+    assert pieces.path.read_bytes() == whole.path.read_bytes()
+    pieces.keep_before(20)
+    pieces.add(rows[20_000:])
+    pieces.write()
+    assert pieces.path.read_bytes() == whole.path.read_bytes()

@@ -213,7 +213,7 @@ class BettingSelector(Selector):
             return not worth_stopping(open_to_us, seen.degree, self.delta, self.price(seen) * (ahead[0] - seen.anchors))
         if self.stop == "predictive":
             claim = self.candidate(seen, rng)
-            return more_evidence_pays(claim, self.price(seen), future_looks(ahead), rng("predict"))
+            return more_evidence_pays(claim, self.price(seen), future_looks(tuple(ahead)), rng("predict"))
         return True
 
     def stage(self, seen: Evidence, ahead: Sequence[int], fired: str) -> Stage:

@@ -68,8 +68,8 @@ class Ledger:
         return tuple(entry for entry in asked.entries if (asked.key, entry) not in self.kept)
 
     def held(self, asked: Inspect | Read) -> list[Array]:
-        """The whole answer, one item per entry."""
-        return [self.kept[asked.key, entry] for entry in asked.entries]
+        """The whole answer, one item per entry, for the rule to keep."""
+        return [self.kept[asked.key, entry].copy() for entry in asked.entries]
 
     def keep(self, asked: Inspect | Read, entries: Sequence[Any], answers: Iterable[Array]) -> None:
         """Book what was just answered for `entries` and what it cost; oneself is free."""

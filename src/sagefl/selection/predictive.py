@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,13 +36,14 @@ class Claim:
     shift: float = 0.0  # g' of a margin
 
 
-def future_looks(ahead: Sequence[int]) -> list[int]:
+@lru_cache(maxsize=4096)
+def future_looks(ahead: tuple[int, ...]) -> tuple[int, ...]:
     """At most `FUTURES` geometrically spaced ones of the looks ahead, the next and the last among them."""
     if len(ahead) <= 1:
-        return list(ahead)
+        return ahead
     targets = np.geomspace(ahead[0], ahead[-1], FUTURES)
     at = np.searchsorted(ahead, targets - 1e-9).clip(max=len(ahead) - 1)
-    return [ahead[i] for i in np.unique(at)]
+    return tuple(ahead[i] for i in sorted(set(at.tolist())))
 
 
 def more_evidence_pays(claim: Claim, price: float, looks: Sequence[int], rng: np.random.Generator) -> bool:
@@ -72,8 +74,9 @@ def more_evidence_pays(claim: Claim, price: float, looks: Sequence[int], rng: np
 def _atoms(differences: Array) -> tuple[Array, Array]:
     """Distinct values among y and -y with their Dirichlet masses: 1 + kappa/2n for each y_i, kappa/2n for each -y_i."""
     prior = KAPPA / (2 * len(differences))
-    values = np.concatenate([differences, -differences])
-    each = np.repeat([1 + prior, prior], len(differences))
     # Equal differences computed from different anchors may differ in the last bit.
-    atoms, where = np.unique(np.round(values, 12), return_inverse=True)
-    return atoms, np.bincount(where, weights=each, minlength=len(atoms)).astype(np.float64)
+    values = np.round(np.concatenate([differences, -differences]), 12)
+    order = values.argsort()
+    ranked, masses = values[order], np.repeat([1 + prior, prior], len(differences))[order]
+    first = np.concatenate([[0], 1 + np.flatnonzero(ranked[1:] > ranked[:-1])])
+    return ranked[first], np.add.reduceat(masses, first)

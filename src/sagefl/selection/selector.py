@@ -45,7 +45,8 @@ class Hood:
 class Draws:
     """The decision's own random streams, one per purpose, made when first used.
 
-    Gossip draws have a stream of their own, so that two rules that both gossip in a client-round take the same peer.
+    Gossip draws have a stream of their own, so that two rules that both gossip in a client-round take the same peer,
+    whatever either has drawn, or had no need to draw, for other purposes before.
     """
 
     __slots__ = ("_made", "seed")

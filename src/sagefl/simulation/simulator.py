@@ -80,6 +80,11 @@ class Simulator:
         self.recorder = Recorder(directory, self.world, self.method.exchange)
         self._stop = threading.Event()
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether a signal has asked this run to stop, however it ended: whoever runs several must stop too."""
+        return self._stop.is_set()
+
     # A run --------------------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:

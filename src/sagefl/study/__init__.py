@@ -3,9 +3,11 @@
 One idea per file, in the order a study goes through them:
 
 - `published`: the paper's own tables, shipped as reference data; `results`: one shape for theirs and ours;
-- `matrix`: which runs a study consists of; `runner`: carries them out; `collect`: gathers what they found;
-- `intervals`, `measures`, `claims`, `statements`, `audit`: numbers per seed, verdicts, and what the paper states;
-- `tables`, `render`, `figures`, `sweeps`, `report`: what people look at; `paper` puts it together.
+- `matrix`: which runs a study consists of; `runner` carries them out, `pace` says how far it is, `collect` gathers;
+- `measures`, `intervals`, `claims`, `statements`, `audit`: numbers per seed, verdicts, and what the paper states;
+- `tables`, `render`, `canvas`, `figures`, `sweeps`, `report`: what people look at; `paper` puts it together.
 
-Everything here reads run directories or recorded losses; nothing here trains or decides by itself.
+Beside the paper's study: `synthetic`, worlds of probe losses whose true risks are known, and `regret`, how far rules
+are from optimal stopping. Everything here reads run directories or recorded losses; nothing here trains or decides by
+itself.
 """

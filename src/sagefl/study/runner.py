@@ -108,14 +108,20 @@ class _Rounds:
 
 
 def _simulate(config: RunConfig, directory: Path, execution: Execution, say: Any) -> None:
+    """Run one cell; InterruptedRunError if a signal asked to stop, even where it came too late or a worker heard it."""
     from ..simulation.rundir import RunDirectory
-    from ..simulation.simulator import Simulator
+    from ..simulation.simulator import InterruptedRunError, Simulator
     from ..simulation.world import World
 
     if (directory / "summary.json").is_file():
         return  # another study was faster
     world = World.build(config, _dataset(config.data.dataset))
-    Simulator(config, RunDirectory(directory), execution, world=world, callbacks=[_Rounds(say)]).run()
+    simulator = Simulator(config, RunDirectory(directory), execution, world=world, callbacks=[_Rounds(say)])
+    try:
+        simulator.run()
+    finally:
+        if simulator.asked_to_stop:
+            raise InterruptedRunError("asked to stop")
 
 
 def _why(error: Exception) -> tuple[str, str]:
