@@ -162,7 +162,7 @@ def test_an_inlined_figure_takes_the_pages_colours() -> None:
     )
     drawn = Drawn("f", "A title", "", svg + '<use xlink:href="#a" clip-path="url(#a)"/></svg>', b"")
     made = inline(drawn)
-    assert made.startswith('<svg role="img" aria-label="A title" style="max-width: 1.0rem"')
+    assert made.startswith('<svg role="img" aria-label="A title" style="max-width: 4.0rem"')
     assert 'id="f-a"' in made
     assert 'href="#f-a"' in made
     assert "url(#f-a)" in made

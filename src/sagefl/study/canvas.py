@@ -125,5 +125,5 @@ def inline(drawn: Drawn) -> str:
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     found = re.search(r' width="([\d.]+)pt"', svg)
     assert found is not None
-    size = f' role="img" aria-label="{drawn.title}" style="max-width: {float(found[1]) / 48:.1f}rem"'
+    size = f' role="img" aria-label="{drawn.title}" style="max-width: {float(found[1]) / 12:.1f}rem"'
     return svg.replace(found[0], size, 1)

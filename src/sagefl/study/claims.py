@@ -332,10 +332,8 @@ class Near:
         if printed is None:
             return Finding(Verdict.MISSING, f"nothing is published for {', '.join(map(str, found.configurations))}")
         e = estimate([v - printed for v in found.values.values()])
-        detail = (
-            f"{self.measure.name} {_shown(self.measure, found.estimate)}, published {self.measure.show(printed)} there "
-            f"(band {self.band:g})"
-        )
+        said = f"published {self.measure.show(printed)} there" if self.value is None else f"claimed {printed:g}"
+        detail = f"{self.measure.name} {_shown(self.measure, found.estimate)}, {said} (band {self.band:g})"
         return _finding(_decide(e, -self.band, self.band), abs(e.mean) < self.band, detail, found.scope)
 
     def _printed(self, published: Results, configurations: Sequence[Configuration]) -> float | None:
