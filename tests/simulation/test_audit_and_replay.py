@@ -22,6 +22,7 @@ from sagefl.simulation.files import RunError
 from sagefl.simulation.losses import Recorded, losses_path, read_losses, write_losses
 from sagefl.simulation.replaying import recorded_decisions, replay_one, replay_run
 from sagefl.simulation.rundir import RunDirectory
+from sagefl.streams import stream
 
 Reference = Callable[..., Path]
 
@@ -174,6 +175,26 @@ def test_a_rule_with_a_memory_is_replayed_with_it(full: RunDirectory) -> None:
     (told,) = replay_run(full, [("counting", Counting())])
     records = list(recorded_decisions(full))
     expected = [len(r.peers) * min(r.pool, 8 * (round + 1)) for round, r in records]
+    assert told.evaluations == pytest.approx(np.mean(expected))
+
+
+@dataclass(frozen=True)
+class Chancy(Selector):
+    """Asks as far as its dice say."""
+
+    id: ClassVar[str] = ""
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        yield Probe(hood.peers, 0, 1 + int(rng("dice").random() * min(hood.anchors, 100)))
+        return Exchange.gossip(rng.gossip(hood), Reason.UNIFORM)
+
+
+def test_a_replay_draws_what_the_run_would_have_drawn(full: RunDirectory) -> None:
+    (told,) = replay_run(full, [("chancy", Chancy())])
+    expected = [
+        len(r.peers) * (1 + int(stream((1, round, r.client), "dice").random() * min(r.pool, 100)))
+        for round, r in recorded_decisions(full)
+    ]
     assert told.evaluations == pytest.approx(np.mean(expected))
 
 

@@ -39,13 +39,22 @@ def test_one_client_alone_trains(tmp_path: Path, method: str) -> None:
     assert (last_rows(tmp_path / "run", 2)[0] != world(settings).initial).any()
 
 
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Any]:
+    """0-1-2 is a chain, 3 and 4 are alone: the settings, and everybody's rows after training alone."""
+    folder = tmp_path_factory.mktemp("chain")
+    (folder / "edges.txt").write_text("# a chain\n0 1\n1,2\n")
+    topology = {"kind": "file", "file": str(folder / "edges.txt"), "p": None}
+    settings: dict[str, Any] = {"clients": 5, "rounds": 2, "topology": topology}
+    simulate(folder / "local", config("local", **settings))
+    return settings, last_rows(folder / "local", 2)
+
+
 @pytest.mark.parametrize("method", [*CORE, *KINDS])
-def test_isolated_nodes_and_single_neighbours(tmp_path: Path, method: str) -> None:
-    """0-1-2 is a chain, 3 and 4 are alone: degrees 1, 2, 1, 0, 0. Local is what the lone ones do anyway."""
-    edges = tmp_path / "edges.txt"
-    edges.write_text("# a chain\n0 1\n1,2\n")
-    graph: dict[str, Any] = {"clients": 5, "rounds": 2, "topology": {"kind": "file", "file": str(edges), "p": None}}
-    simulate(tmp_path / "run", config(method, **graph))
+def test_isolated_nodes_and_single_neighbours(tmp_path: Path, method: str, chain: tuple[dict[str, Any], Any]) -> None:
+    """Degrees 1, 2, 1, 0, 0. What the lone ones do is training alone, whatever the method."""
+    settings, alone = chain
+    simulate(tmp_path / "run", config(method, **settings))
     told = decisions(tmp_path / "run")
     assert told["degree"].to_list() == [1, 2, 1, 0, 0] * 2
     assert set(told.filter(pl.col("degree") == 0)["reason"]) == {"none"}
@@ -53,8 +62,9 @@ def test_isolated_nodes_and_single_neighbours(tmp_path: Path, method: str) -> No
         assert all(len(chosen) == 1 for chosen in told.filter(pl.col("degree") > 0)["chosen"])
         certified = told.filter((pl.col("reason") == "certified") & (pl.col("degree") == 1))
         assert certified.is_empty()  # with one neighbour there is nothing to certify against
-    simulate(tmp_path / "local", config("local", **graph))
-    assert (last_rows(tmp_path / "run", 2)[3:] == last_rows(tmp_path / "local", 2)[3:]).all()
+    rows = last_rows(tmp_path / "run", 2)
+    assert (rows[3:] == alone[3:]).all()
+    assert (rows[:3] == alone[:3]).all() == (method == "local")
 
 
 @pytest.mark.parametrize("method", ["sage-os", "sage-vanilla", "sage-nf", "aq-128", "sage-os:kind=latents"])

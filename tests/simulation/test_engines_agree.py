@@ -29,7 +29,7 @@ def named(settings: RunConfig) -> str:
 
 
 @pytest.mark.parametrize("settings", PLAIN, ids=named)
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])  # two below
 def test_any_number_of_workers_leaves_the_same_files(
     settings: RunConfig, workers: int, tmp_path: Path, reference: Reference, on_workers: OnWorkers
 ) -> None:
@@ -51,7 +51,7 @@ def test_delays_drops_absences_and_liars_change_nothing_about_that(
 
 @pytest.mark.parametrize(
     ("settings", "after"),
-    [(settings, i % 4) for i, settings in enumerate([*PLAIN, *HARSH])],
+    [(settings, i % 4) for i, settings in enumerate([*PLAIN[1::2], *HARSH])],
     ids=lambda v: named(v) if isinstance(v, RunConfig) else f"after{v}",
 )
 def test_a_run_that_crashed_goes_on_as_if_nothing_had_happened(

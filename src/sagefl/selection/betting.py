@@ -66,29 +66,21 @@ def shifted(differences: Array, shift: float) -> Array:
 class Wealth:
     """The running wealth of every peer, in logs; batches of any size give the same numbers."""
 
-    __slots__ = ("highest", "stakes")
+    __slots__ = ("highest", "now", "stakes")
 
     def __init__(self, degree: int) -> None:
         self.stakes: Array = np.zeros((len(BETS), degree))  # log of each stake's product
+        self.now: Array = np.zeros(degree)  # log W_n of every peer
         self.highest: Array = np.zeros(degree)  # the largest log-wealth so far, per peer
-
-    @property
-    def now(self) -> Array:
-        """log W_n of every peer."""
-        return mean_of_exp(self.stakes)
 
     def bet(self, differences: Array, peers: slice = slice(None)) -> None:
         """Take in the differences of new anchors (peers x new anchors) one after another; `peers`: of these alone."""
-        stakes, highest = _accumulate(self.stakes[:, peers], self.highest[peers], differences)
-        self.stakes[:, peers], self.highest[peers] = stakes, highest
-
-
-def _accumulate(stakes: Array, highest: Array, differences: Array) -> tuple[Array, Array]:
-    """Sums taken strictly from left to right, so that the size of batches cannot change a bit of the result."""
-    steps = np.log1p(BETS[:, None, None] * differences)
-    paths = np.add.accumulate(np.concatenate([stakes[:, :, None], steps], axis=2), axis=2)
-    wealth = mean_of_exp(paths[:, :, 1:])
-    return paths[:, :, -1], np.maximum(highest, wealth.max(axis=1))
+        steps = np.log1p(BETS[:, None, None] * differences)
+        # Sums taken strictly from left to right, so that the size of batches cannot change a bit of the result.
+        paths = np.add.accumulate(np.concatenate([self.stakes[:, peers, None], steps], axis=2), axis=2)[:, :, 1:]
+        wealth = mean_of_exp(paths)
+        self.stakes[:, peers], self.now[peers] = paths[:, :, -1], wealth[:, -1]
+        self.highest[peers] = np.maximum(self.highest[peers], wealth.max(axis=1))
 
 
 def worth_stopping(differences: Array, degree: int, delta: float, gain: float) -> bool:
