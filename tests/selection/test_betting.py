@@ -120,7 +120,7 @@ def distributions(count: int) -> list[np.ndarray]:
 
 def test_expected_wealth_is_at_most_one_unless_the_peer_is_better() -> None:
     better = worse = 0
-    for distribution in distributions(60):
+    for distribution in distributions(40):
         risks = distribution @ PER_ANCHOR
         for peer in range(3):
             value = expected_wealth(distribution, peer)
@@ -131,7 +131,7 @@ def test_expected_wealth_is_at_most_one_unless_the_peer_is_better() -> None:
                 assert value > 1
                 better += 1
     assert better > 5
-    assert worse > 50
+    assert worse > 40
 
 
 def test_expected_wealth_is_one_at_the_boundary() -> None:
@@ -141,7 +141,7 @@ def test_expected_wealth_is_one_at_the_boundary() -> None:
 
 
 def test_the_dual_and_the_margin_are_valid_too() -> None:
-    for distribution in distributions(40):
+    for distribution in distributions(24):
         risks = distribution @ PER_ANCHOR
         for peer in range(3):
             if risks[peer] <= risks.mean():

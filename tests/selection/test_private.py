@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from math import exp, log, tanh
 
 import numpy as np
@@ -172,6 +173,7 @@ def test_a_margin_on_private_answers_is_the_margin_on_true_risks() -> None:
     assert found[1] <= 8
 
 
+@cache
 def anchors_needed(mechanism: RandomisedResponse | None, decisions: int = 120, anchors: int = 3000) -> float:
     """Mean number of anchors until a peer of risk .1 is certified against one of risk .6."""
     rng = np.random.default_rng(6)

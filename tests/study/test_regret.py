@@ -14,7 +14,7 @@ COMPARED = {"rg": RandomGossip(), "aq-128": AnchorQuery(), "sage-os": SageOS(), 
 
 
 def test_the_report_names_exact_optima_and_every_rule() -> None:
-    report = measure_regret(PRIOR, decisions=60, compared=COMPARED)
+    report = measure_regret(PRIOR, decisions=40, compared=COMPARED)
     assert report.certified_cost == pytest.approx(-certified_optimum(PRIOR, 2e-3))
     assert report.unconstrained_cost == pytest.approx(-unconstrained_optimum(PRIOR, 2e-3))
     assert [r.label for r in report.rules] == list(COMPARED)
