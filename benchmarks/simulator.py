@@ -22,6 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from sagefl.data import Dataset, load
 from sagefl.simulation.config import Execution, RunConfig
@@ -58,6 +60,28 @@ def run(cfg: RunConfig, dataset: Dataset, workers: int = 2) -> tuple[list[float]
 # A plain loop, as most researchers write it -----------------------------------------------------------------------
 
 
+class PlainEncoderDecoder(torch.nn.Module):
+    """`EncoderDecoder` for Fashion-MNIST from torch's own layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(
+            nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+            nn.Flatten(), nn.Linear(1568, 64),
+        )  # fmt: skip
+        self.decoder = nn.Sequential(
+            nn.Linear(64, 1568), nn.ReLU(), nn.Unflatten(1, (32, 7, 7)),
+            nn.ConvTranspose2d(32, 16, 4, stride=2, padding=1), nn.ReLU(),
+            nn.ConvTranspose2d(16, 1, 4, stride=2, padding=1), nn.Sigmoid(),
+        )  # fmt: skip
+        self.head = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = self.encoder(x)
+        return F.cross_entropy(self.head(z), y) + F.mse_loss(self.decoder(z), x)
+
+
 def plain_loop(rounds: int) -> None:
     """Print samples per second of each round: one module and one optimiser per client, one after another."""
     world = World.build(config(), load("fmnist"))
@@ -68,8 +92,10 @@ def plain_loop(rounds: int) -> None:
         neighbours.append(world.graph.neighbours(k))
     models = []
     for _ in range(world.clients):
-        model = type(world.model)((1, 28, 28), 10)
-        model.load_state_dict(world.model.state_dict())
+        model = PlainEncoderDecoder()
+        with torch.no_grad():
+            for mine, theirs in zip(model.parameters(), world.model.parameters(), strict=True):
+                mine.copy_(theirs)
         models.append(model)
     optimisers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
     rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from small_runs import files, simulate, world
 from sagefl.learning.training import LocalTraining
 from sagefl.simulation import simulator
 from sagefl.simulation.config import RunConfig
-from sagefl.simulation.engine import Processes
+from sagefl.simulation.engines import Processes
 
 
 @pytest.fixture(autouse=True)

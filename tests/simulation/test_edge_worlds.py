@@ -13,7 +13,7 @@ from small_runs import CORE, KINDS, ROUGH, config, differing, files, mini, simul
 
 from sagefl.data import Dataset
 from sagefl.simulation.config import RunConfig
-from sagefl.simulation.engine import EngineError
+from sagefl.simulation.engines import EngineError
 from sagefl.simulation.losses import losses_path
 from sagefl.simulation.world import World
 

@@ -13,7 +13,7 @@ from small_runs import CORE, KINDS, ROUGH, CrashAfter, CrashError, config, diffe
 
 from sagefl.learning.training import LocalTraining
 from sagefl.simulation.config import RunConfig
-from sagefl.simulation.engine import EngineError, Sequential, make_engine
+from sagefl.simulation.engines import EngineError, Sequential, make_engine
 from sagefl.simulation.rundir import RunDirectory
 
 Reference = Callable[..., Path]
@@ -140,8 +140,8 @@ def test_chunks_hold_every_call_once_heaviest_first(count: int, pools: Pools) ->
 
 def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    monkeypatch.setattr("sagefl.simulation.engine.Sequential", lambda *a: made.append("sequential"))
-    monkeypatch.setattr("sagefl.simulation.engine.Processes", lambda *a: made.append(f"processes {a[2]}"))
+    monkeypatch.setattr("sagefl.simulation.engines.Sequential", lambda *a: made.append("sequential"))
+    monkeypatch.setattr("sagefl.simulation.engines.Processes", lambda *a: made.append(f"processes {a[2]}"))
     many, one = world(PLAIN[0]), world(config(clients=1))
     hooks = LocalTraining()
     make_engine("auto", many, hooks, workers=4)

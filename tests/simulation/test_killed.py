@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from small_runs import ROUGH, config, differing, files, simulate
 
-from sagefl.simulation import engine as engines
 from sagefl.simulation.config import RunConfig
-from sagefl.simulation.engine import EngineError
+from sagefl.simulation.engines import EngineError
+from sagefl.simulation.engines.processes import context
 from sagefl.simulation.simulator import InterruptedRunError
 
 Reference = Callable[..., Path]
@@ -47,7 +47,7 @@ def work(directory: Path, settings: RunConfig, engine: str) -> None:
 
 def started(directory: Path, settings: RunConfig, engine: str) -> Any:
     """A real process that runs this config; forked from the server that also makes the engines' workers."""
-    process = engines._context().Process(target=work, args=(directory, settings, engine))
+    process = context().Process(target=work, args=(directory, settings, engine))
     process.start()
     return process
 

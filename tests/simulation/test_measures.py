@@ -17,7 +17,7 @@ from small_runs import ROUGH, config, simulate, world
 
 from sagefl.learning.training import LocalTraining
 from sagefl.selection import Exchange, Outcome, Reason
-from sagefl.simulation.engine import Sequential
+from sagefl.simulation.engines import Sequential
 from sagefl.simulation.evaluation import check_proxy, diversity, evaluate, gini, macro_f1
 from sagefl.simulation.rundir import DECISIONS, METRICS, RunDirectory
 from sagefl.simulation.summary import summarise

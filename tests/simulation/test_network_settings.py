@@ -16,7 +16,7 @@ from sagefl.selection import ME, Decision, Exchange, Hood, Inspect, Read, Reason
 from sagefl.selection.outcome import State
 from sagefl.selection.selector import Deciding, Draws
 from sagefl.simulation.config import RunConfig
-from sagefl.simulation.engine import Sequential
+from sagefl.simulation.engines import Sequential
 from sagefl.simulation.simulator import _publish_twofold
 from sagefl.simulation.waves import Waves
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..selection import Outcome
-from .engine import Engine
+from .engines import Engine
 from .rundir import SUMMARY
 from .world import World
 

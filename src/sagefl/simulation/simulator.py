@@ -23,7 +23,7 @@ from ..streams import stream
 from ..topology import poison_row
 from . import checkpoint
 from .config import Execution, RunConfig
-from .engine import Engine, make_engine
+from .engines import Engine, make_engine
 from .evaluation import Evaluation, Measured, ProxyCheck, check_proxy, diversity, evaluate
 from .files import RunError, explained
 from .losses import losses_path, write_losses

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..streams import stream
 from ..topology import View, poison_row, wrong_labels
-from .engine import Engine
+from .engines import Engine
 from .losses import Recorded
 from .privacy import peer_answers
 from .world import World

@@ -1,0 +1,55 @@
+"""What every engine offers, and what a worker's bench is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Protocol
+
+from ...errors import SageflError
+from ...learning.population import Population
+from ...learning.training import LocalTraining, TrainingOptions
+from ..world import World
+
+__all__ = ["Call", "Engine", "EngineError", "allocate", "parts"]
+
+Call = tuple[Any, ...]
+
+
+class EngineError(SageflError, RuntimeError):
+    """The work could not be carried out."""
+
+
+class Engine(Protocol):
+    """What the round loop needs."""
+
+    population: Population
+
+    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
+        """Run a workbench task for every call; `weights` say how long each takes, longest first."""
+
+    def close(self) -> None:
+        """Let go of workers and memory."""
+
+
+def allocate(world: World, extras: dict[str, int] | None, *, shared_memory: bool) -> Population:
+    """Rows for all clients of a world, and for what its method keeps about them."""
+    return Population.allocate(
+        world.layout,
+        world.clients,
+        ages=1 + world.links.history,
+        two_faced=world.misbehaviour.poisons,
+        extras=extras,
+        shared_memory=shared_memory,
+    )
+
+
+def parts(world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool) -> tuple[Any, ...]:
+    """What a workbench is made of. Workers make their own: its scratch memory must not be shared."""
+    t = world.config.training
+    options = TrainingOptions(
+        t.learning_rate, t.batch_size, t.epochs, t.max_batches, t.reset_optimizer, t.mixing, world.config.rounds
+    )
+    corpus = world.corpus(shared_memory=shared_memory)
+    model = deepcopy(world.model)  # the world's own stays a template
+    return (model, world.layout, population, corpus, options, hooks, world.config.seed)

@@ -1,0 +1,122 @@
+"""The engine of one machine: a pool of single-threaded workers on shared memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing
+
+from ...learning.training import LocalTraining
+from ...learning.workbench import Workbench
+from ..world import World
+from .base import Call, EngineError, allocate, parts
+
+__all__ = ["Processes", "context", "lacking_shared_memory"]
+
+SHARED_MEMORY = Path("/dev/shm")
+TASKS_PER_WORKER = 24  # chunks a worker gets per map: fine enough to balance, coarse enough to cost nothing
+
+
+class Processes:
+    """A pool of single-threaded workers on shared memory, largest work first."""
+
+    def __init__(self, world: World, hooks: LocalTraining, workers: int, extras: dict[str, int] | None = None) -> None:
+        if (lack := lacking_shared_memory(world, extras)) is not None:
+            raise EngineError(f"{lack}: make it larger (docker: --shm-size), or use --engine sequential")
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        self.workers = workers
+        self.population = allocate(world, extras, shared_memory=True)
+        made_of = parts(world, hooks, self.population, shared_memory=True)
+        self._pool = ProcessPoolExecutor(workers, mp_context=context(), initializer=_attach, initargs=made_of)
+
+    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
+        """In chunks of similar weight, heaviest first."""
+        results: list[Any] = [None] * len(calls)
+        futures: list[tuple[list[int], Future[list[Any]]]] = []
+        try:
+            for chunk in self._chunks(len(calls), weights):
+                futures.append((chunk, self._pool.submit(_work, task, [calls[i] for i in chunk])))
+            for chunk, future in futures:
+                for i, result in zip(chunk, future.result(), strict=True):
+                    results[i] = result
+        except BrokenProcessPool:
+            raise EngineError(
+                "a worker process died (out of memory, or killed from outside); the last checkpoint is intact: "
+                "resume the run, with fewer --workers if memory was the cause"
+            ) from None
+        return results
+
+    def _chunks(self, count: int, weights: Sequence[float] | None) -> list[list[int]]:
+        order = range(count) if weights is None else sorted(range(count), key=lambda i: -weights[i])
+        goal = (sum(weights) if weights is not None else count) / (self.workers * TASKS_PER_WORKER)
+        chunks: list[list[int]] = []
+        load = goal
+        for i in order:
+            if load >= goal:
+                chunks.append([])
+                load = 0.0
+            chunks[-1].append(i)
+            load += weights[i] if weights is not None else 1.0
+        return chunks
+
+    def close(self) -> None:
+        """End the workers and give torch its threads back."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(self._threads)
+
+
+def lacking_shared_memory(world: World, extras: dict[str, int] | None) -> str | None:
+    """What is wrong with this machine's shared memory, if it cannot hold the run; beyond it lies a bus error."""
+    if not SHARED_MEMORY.is_dir():
+        return None
+    room = os.statvfs(SHARED_MEMORY)
+    free = room.f_bavail * room.f_frsize
+    published = (1 + world.links.history) * (2 if world.misbehaviour.poisons else 1)
+    columns = (3 + published) * world.layout.width + sum((extras or {}).values())
+    d = world.dataset
+    needed = 4 * columns * world.clients + sum(a.nbytes for a in (d.train_x, d.train_y, d.test_x, d.test_y))
+    if needed <= free:
+        return None
+    return f"the workers need {needed / 1e6:,.0f} MB of shared memory and {SHARED_MEMORY} has {free / 1e6:,.0f} MB left"
+
+
+def context() -> Any:
+    """A fork server that has torch loaded: workers start at once and inherit nothing from this process."""
+    methods = multiprocessing.get_all_start_methods()
+    context = torch.multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+    if "forkserver" in methods:
+        context.set_forkserver_preload(["sagefl.simulation.engines.processes"])
+    return context
+
+
+_bench: Workbench | None = None
+
+
+def _attach(*made_of: Any) -> None:
+    """A worker's start: one thread, out of reach of Ctrl-C (the main process decides), gone when that one is."""
+    global _bench
+    os.setpgrp()  # signals to the whole group, as Ctrl-C is one, reach the main process alone
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    torch.set_num_threads(1)
+    _bench = Workbench(*made_of)
+
+
+def _follow(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _work(task: str, calls: list[Call]) -> list[Any]:
+    function = getattr(_bench, task)
+    return [function(*call) for call in calls]
