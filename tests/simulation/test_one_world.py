@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sagefl.simulation.comparing import compare
 from sagefl.simulation.config import Execution
 from sagefl.simulation.losses import losses_path, read_losses
 from sagefl.simulation.rundir import RunDirectory
-from sagefl.simulation.simulator import Simulator
+from sagefl.simulation.simulator import InterruptedRunError, Simulator
 
 ONE = Execution(engine="sequential", checkpoint_every=2)
 Tables = Callable[[str, str], pl.DataFrame]
@@ -47,6 +48,29 @@ def test_a_comparison_leaves_exactly_what_single_runs_leave(tmp_path: Path, refe
     for method in ("rg", "sage-os"):
         assert differing(files(tmp_path / method), files(reference(config(method)))) == []
         assert results[method] == RunDirectory(reference(config(method))).summary
+
+
+class Interrupt:
+    """Presses Ctrl-C in the last round, when the run it reaches ends anyway."""
+
+    def start(self, config: Any, first_round: int) -> None:
+        pass
+
+    def round(self, record: Any) -> None:
+        if record["round"] == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    def end(self, summary: Any) -> None:
+        pass
+
+
+def test_a_comparison_stops_even_if_it_was_asked_in_the_last_round_of_a_run(tmp_path: Path) -> None:
+    methods = ["local", "rg"]
+    with pytest.raises(InterruptedRunError, match="methods left"):
+        compare(config(), methods, tmp_path, ONE, lambda label: [Interrupt()] if label == "local" else (), data=mini())
+    assert RunDirectory(tmp_path / "local").summary is not None
+    assert not (tmp_path / "rg").exists()
+    assert list(compare(config(), methods, tmp_path, ONE, data=mini())) == methods
 
 
 def test_neighbourhoods_and_pools_are_the_same_for_all(table: Tables) -> None:

@@ -12,7 +12,7 @@ from ..methods import method
 from .config import Execution, RunConfig, method_config, method_label
 from .privacy import make_private
 from .rundir import RunDirectory
-from .simulator import Callback, Simulator
+from .simulator import Callback, InterruptedRunError, Simulator
 from .world import World
 
 __all__ = ["compare", "method_config", "method_label"]
@@ -48,6 +48,9 @@ def compare(
         directory.prepare(each)
         if (done := directory.summary) is None:
             own = replace(world, config=each)
-            done = Simulator(each, directory, execution, world=own, callbacks=callbacks(label)).run()
+            simulator = Simulator(each, directory, execution, world=own, callbacks=callbacks(label))
+            done = simulator.run()
+            if simulator.asked_to_stop and label != labels[-1]:  # in its last round: this run is whole all the same
+                raise InterruptedRunError("stopped as asked; the same command goes on with the methods left")
         results[label] = done
     return results
