@@ -214,10 +214,8 @@ class Identity:
         """The neighbour this certificate stands for, or `Refused`; `allowed` maps names to pinned keys or None."""
         names = _names(certificate)
         who = ", ".join(names) or "a certificate without a name"
-        try:
-            certificate.verify_directly_issued_by(self._authority)
-        except (ValueError, TypeError, InvalidSignature):
-            raise Refused("foreign-ca", f"{who} is not signed by this federation's CA") from None
+        if not _issued_by(certificate, self._authority):
+            raise Refused("foreign-ca", f"{who} is not signed by this federation's CA")
         if len(names) != 1 or names[0] not in allowed:
             raise Refused("not-a-neighbour", f"{who} is no neighbour in this node's config")
         if not certificate.not_valid_before_utc <= now() <= certificate.not_valid_after_utc:
@@ -262,12 +260,22 @@ def _parsed(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
 
 
-def _names(certificate: x509.Certificate) -> list[str]:
+@lru_cache(maxsize=256)  # of every call; dates and revocation are looked at each time, a signature cannot change
+def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, ValueError):
-        return []
-    return found.value.get_values_for_type(x509.DNSName)
+        return ()
+    return tuple(found.value.get_values_for_type(x509.DNSName))
 
 
 def _common_name(name: str) -> x509.Name:
