@@ -20,14 +20,13 @@ def pull(*peers: int) -> Outcome:
 
 @st.composite
 def rounds(draw: st.DrawFn) -> dict[int, Outcome]:
-    """Everybody pulls one, pulls several, pushes or does nothing; directions are not mixed in one round."""
+    """Everybody pulls one, pulls several, pushes or does nothing."""
     clients = draw(st.integers(1, 7))
-    pushing = draw(st.booleans())
     made = {}
     for k in range(clients):
         peers = draw(st.lists(st.sampled_from(range(clients)), unique=True, max_size=3))
         peers = [p for p in peers if p != k]
-        if pushing:
+        if draw(st.booleans()):
             made[k] = outcome(Exchange.push(peers, Reason.COMMITTED))
         elif len(peers) == 1:
             made[k] = outcome(Exchange.select(peers[0], Reason.CERTIFIED))
@@ -74,6 +73,13 @@ def test_whoever_receives_pushed_models_averages_them_with_its_own() -> None:
     assert list(mixes) == [0]
     assert mixes[0].peers == (1, 2, 3)
     assert mixes[0].own == pytest.approx(0.25)
+
+
+def test_pushed_models_are_averaged_with_what_was_pulled() -> None:
+    made = {0: outcome(Exchange.select(1, Reason.CERTIFIED)), 2: outcome(Exchange.push([0], Reason.UNIFORM))}
+    mix = resolve(made, {}, 0.8)[0]
+    assert mix.pulls == ((1, 0, pytest.approx(0.4)), (2, 0, 0.5))
+    assert mix.own == pytest.approx(0.1)
 
 
 def test_a_stale_link_hands_over_the_older_block_to_that_receiver_only() -> None:

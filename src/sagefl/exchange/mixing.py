@@ -31,7 +31,8 @@ def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int]
     """The mixing matrix of a round; receivers that merge nothing are left out.
 
     A single pulled peer without weights gets the mixing coefficient (eq:mix). Pushed models are averaged uniformly
-    with the receiver's own. `ages` tells how stale a link's snapshot is; links not named are current.
+    with what the receiver has after its own pulls. `ages` tells how stale a link's snapshot is; links not named are
+    current.
     """
     terms: dict[int, list[tuple[int, int, float]]] = {}
     pushed: dict[int, list[int]] = {}
@@ -46,7 +47,8 @@ def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int]
             terms.setdefault(client, []).append((sender, ages.get((client, sender), 0), weight))
     for receiver, senders in pushed.items():
         weight = 1.0 / (len(senders) + 1)
-        terms.setdefault(receiver, []).extend((s, ages.get((receiver, s), 0), weight) for s in sorted(senders))
+        pulled = [(peer, age, weight * own) for peer, age, own in terms.get(receiver, [])]
+        terms[receiver] = pulled + [(s, ages.get((receiver, s), 0), weight) for s in sorted(senders)]
     return {client: Mix(1.0 - sum(w for _, _, w in pulls), tuple(pulls)) for client, pulls in sorted(terms.items())}
 
 
