@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-__all__ = ["Estimate", "estimate", "t_quantile"]
+__all__ = ["Estimate", "estimate", "t_quantile", "t_tail"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,15 @@ def t_quantile(probability: float, freedom: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _t_cdf(middle, freedom) < probability else (low, middle)
     return high
+
+
+def t_tail(t: float, freedom: int) -> float:
+    """The probability that Student's t with `freedom` degrees of freedom exceeds t >= 0.
+
+    >>> round(t_tail(2.776, 4), 3)
+    0.025
+    """
+    return max(0.0, 1.0 - _t_cdf(t, freedom))
 
 
 def _t_cdf(t: float, freedom: int) -> float:

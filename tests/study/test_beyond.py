@@ -1,0 +1,117 @@
+"""The trained-model experiment: its plan, its pairing, Holm, and what it says with much, little and no data."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sagefl.methods import method
+from sagefl.study.beyond import (
+    ARMS,
+    PRIMARY,
+    REFERENCE,
+    WORLDS,
+    _holm,
+    compare_arms,
+    comparisons_csv,
+    draw_price,
+    plan_beyond,
+    standings,
+    to_markdown,
+)
+from sagefl.study.collect import Record
+from sagefl.study.intervals import t_tail
+
+SPECS = {arm.name: arm.spec for arm in ARMS}
+CELLS = {(c.configuration, c.method, c.seed): c for c in plan_beyond()}
+UNITS = [(world, seed) for world, seeds in WORLDS.items() for seed in seeds]
+
+
+def record(name: str, unit: int, accuracy: float, client: float, **more: float) -> Record:
+    world, seed = UNITS[unit]
+    cell = CELLS[world, SPECS[name], seed]
+    values = {"accuracy": accuracy, "client": client, "mean_anchors": 10.0, "mb_probes": 0.1}
+    return Record(world, cell.method, cell.config, values | more)
+
+
+def test_the_plan_is_every_arm_in_every_replication_and_the_primary_pair_comes_first() -> None:
+    cells = plan_beyond()
+    assert len(cells) == len(ARMS) * 5 == len({c.config.digest for c in cells})
+    assert [c.method for c in cells[:10]] == ["rg"] * 5 + [SPECS[PRIMARY]] * 5
+    assert {c.config.rounds for c in cells} == {150}
+    for cell in cells:
+        method(cell.config.method.id, **cell.config.method.options)  # every spec is one that exists
+
+
+def test_differences_are_taken_within_replications() -> None:
+    """A shift common to both arms of a replication, however large, leaves no trace."""
+    gains = [0.01, 0.02, 0.03, 0.01, 0.03]
+    rows = [record(REFERENCE, i, 0.1 * i, 0.5) for i in range(5)]
+    rows += [record(PRIMARY, i, 0.1 * i + gain, 0.5 + gain) for i, gain in enumerate(gains)]
+    first = compare_arms(rows)[0]
+    assert first.primary
+    assert first.difference.mean == pytest.approx(2.0)
+    assert first.difference.standard_error == pytest.approx(100 * 0.01 / 5**0.5)
+    assert first.p == first.holm == pytest.approx(2 * t_tail(2.0 / first.difference.standard_error, 4))
+    low, high = first.difference.interval()
+    assert (low, high) == pytest.approx((2 - 1.2415, 2 + 1.2415), abs=1e-3)
+
+
+def test_only_replications_that_both_arms_have_are_compared() -> None:
+    rows = [record(REFERENCE, 0, 0.3, 0.5), record(REFERENCE, 1, 0.3, 0.5), record("aq-128", 1, 0.5, 0.7)]
+    made = compare_arms(rows)
+    assert {c.arm.name for c in made} == {"aq-128"}
+    assert all(c.difference.seeds == 1 and c.difference.mean == pytest.approx(20) and isnan(c.p) for c in made)
+    assert "one replication" not in to_markdown(rows, ["scale"], "command").split("## Arms")[0]
+    assert "not run yet" in to_markdown(rows, ["scale"], "command")
+
+
+def test_nothing_at_all() -> None:
+    assert compare_arms([]) == []
+    assert standings([]) == []
+    assert draw_price([]) is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_between_the_p_values_and_bonferroni_and_keeps_their_order(ps: list[float]) -> None:
+    adjusted = _holm(ps)
+    for p, a in zip(ps, adjusted, strict=True):
+        assert p <= a <= min(1.0, len(ps) * p) + 1e-12
+    ranked = [a for _, a in sorted(zip(ps, adjusted, strict=True))]
+    assert ranked == sorted(ranked)
+
+
+def test_p_values_are_those_of_the_tables() -> None:
+    for t, freedom, tail in ((12.706, 1, 0.025), (2.132, 4, 0.05), (3.747, 4, 0.01), (0.0, 7, 0.5)):
+        assert t_tail(t, freedom) == pytest.approx(tail, abs=2e-5)
+
+
+def test_under_no_effect_the_primary_comparison_is_rarely_significant() -> None:
+    """Negative control: 2,000 experiments of pure noise; the share of p < .05 has .05 in its 99.9 % interval."""
+    import numpy as np
+
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(2000):
+        rows = [record(REFERENCE, i, 0.4, 0.5) for i in range(5)]
+        rows += [record(PRIMARY, i, *(0.4 + rng.normal(0, 0.01), 0.5 + rng.normal(0, 0.01))) for i in range(5)]
+        hits += compare_arms(rows)[0].p < 0.05
+    assert abs(hits / 2000 - 0.05) < 3.3 * (0.05 * 0.95 / 2000) ** 0.5
+
+
+def test_what_is_written_holds_what_was_found() -> None:
+    rows = [record(REFERENCE, i, 0.40 + 0.01 * i, 0.5, certified=0.0) for i in range(5)]
+    rows += [
+        record(PRIMARY, i, 0.41 + 0.01 * i, 0.5 + 0.001 * i, certified=0.25, certified_worse=0.125) for i in range(5)
+    ]
+    text = to_markdown(rows, ["a scale"], "sagefl study beyond")
+    assert "lambda = 0) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
+    assert "| trim, latents, lambda 0 | 5 | 43.00 | 50.20 |" in text
+    assert "12.5 %" in text
+    lines = comparisons_csv(compare_arms(rows)).splitlines()
+    assert len(lines) == 1 + 3
+    assert lines[1].startswith('"trim, latents, lambda 0",sage-e-trim:kind=latents:probe_cost=0,both,1,5,0.6,')
+    assert "<svg" in draw_price(rows).svg
