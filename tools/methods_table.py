@@ -1,6 +1,6 @@
 """Every method on the embedded data, several seeds, one table: ``results/methods.md`` and ``results/methods.csv``.
 
-python tools/methods_table.py            # 20 clients, 20 rounds, seeds 1-3; about 40 minutes on two cores, resumable
+python tools/methods_table.py            # 20 clients, 20 rounds, seeds 1-3; about 25 minutes on two cores, resumable
 
 Runs are kept in ``runs/methods/``; finished ones are read, not run again. Seconds are training, deciding and mixing
 (evaluation aside) and mean something only when nothing else computes.
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--runs", type=Path, default=Path("runs/methods"))
     parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--note", default="", help="a sentence to add, e.g. on what else the machine did")
     args = parser.parse_args()
     seeds = [int(seed) for seed in args.seeds.split(",")]
     rows: dict[str, list[dict[str, float]]] = {id: [] for id in methods()}
@@ -78,7 +79,8 @@ def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, see
         "rank them: differences of a few points are noise at this scale.",
         "",
         "Merged and transferred are models per client-round relative to random gossip; evaluations and MB are totals "
-        "of a run (all clients); seconds are training, deciding and mixing.",
+        "of a run (all clients); seconds are training, deciding and mixing."
+        + (f" {args.note}" if args.note else ""),
         "",
         "| method | " + " | ".join(name.replace("_", " ") for name in COLUMNS) + " |",
         "|---|" + "---:|" * len(COLUMNS),

@@ -11,7 +11,7 @@ q = 1) of their magnitudes says it can spare, until a target sparsity is reached
 Ours. Our round mixes after training, the paper's before. So fresh models come in addition: before it trains, a client
 takes over the fresh blocks of those peers of its last mix that it waited for (or that are done anyway), and each
 replaces one share of the average it holds (the older version is diluted, the paper's is never used). They are pulled a
-second time and counted: up to k + N models a round. N = 1 of k = 2, constant over the run. When pruning starts, the
+second time and counted: up to 2k models a round. N = 1 of k = 2, constant over the run. When pruning starts, the
 paper decides by a vote of all clients on how little their models still change; that needs a coordinator, so we prune
 by a timetable: at 20 % of the run, then after gaps that halve. Masks and everything else as in `dispfl`. Poisoning
 peers ruin what they hand over at the mix; what is taken before training is taken as trained.
@@ -93,7 +93,7 @@ class DaDPFL(DisPFL):
         "Q. Long, Q. Wang, C. Anagnostopoulos, D. Bi. Decentralized Personalized Federated Learning based on a "
         "Conditional 'Sparse-to-Sparser' Scheme. IEEE TNNLS 2025. arXiv:2404.15943"
     )
-    communication: ClassVar[str] = "k..k+N / k..k+N, sparse"
+    communication: ClassVar[str] = "k..2k / k..2k, sparse"
 
     @dataclass(frozen=True)
     class Options(DisPFL.Options):
