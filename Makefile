@@ -2,21 +2,27 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+READY  := $(VENV)/.ready# every command but those of rare extras
+STAMP  := $(VENV)/.installed# and what tests and documentation need
 
-.PHONY: demo test test-slow lint types unit setup bench clean
+.PHONY: demo test test-slow lint types unit docs setup bench clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("sagefl needs Python 3.11 or newer; set PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up $(VENV) (first time only, a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,study,node,view,cifar,tensorboard]" --group dev
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,study,node,view]"
 	@touch $@
 
-demo: setup
+$(STAMP): $(READY)
+	@echo "Adding what tests and documentation need (first time only, a few minutes more)"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,study,node,view,ray,cifar,tensorboard,docs]" --group dev
+	@touch $@
+
+demo: $(READY)
 	@$(BIN)/sagefl decide examples/losses.csv
 	@echo
 	@$(BIN)/sagefl compare --clients 20 --rounds 10 --eval-every 5 --out runs/demo
@@ -33,13 +39,18 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: setup
 	$(BIN)/pytest -m slow
 
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The documentation is in site/index.html"
+
 bench: setup
 	$(BIN)/python benchmarks/decision.py
+	$(BIN)/python benchmarks/importing.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,181 @@
+"""What MkDocs puts together at build time: tables from the code, the example files, the root's documents.
+
+A line ``<!-- insert: NAME -->`` in a page is replaced by what the function of that name below makes. Links from pages
+to files outside this folder, which read well in a checkout, are turned into links within the site.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".service": "ini", ".csv": "text", "": "docker"}
+OUTSIDE = re.compile(r"\]\((?P<up>(?:\.\./)*)(?P<path>(?:docs|examples)/[^)#\s]*|[A-Z]+\.md)(?P<anchor>#[^)]*)?\)")
+INSERT = re.compile(r"^<!-- insert: (?P<name>[a-z-]+) -->$", re.M)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made from files elsewhere in the repository."""
+    for name, source in DOCUMENTS.items():
+        files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
+    files.append(File.generated(config, "examples.md", content=example_files()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill the tables in and turn links to the repository into links of the site."""
+    depth = page.file.src_uri.count("/")
+    markdown = OUTSIDE.sub(lambda found: f"]({'../' * depth}{within_site(found)})", markdown)
+    return INSERT.sub(lambda found: INSERTS[found["name"]](), markdown)
+
+
+def within_site(link: re.Match[str]) -> str:
+    """Where in the site a file of the repository is found."""
+    path, anchor = link["path"], link["anchor"] or ""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/") + anchor
+    if path.startswith("examples/"):
+        return f"examples.md#{example_id(path)}" if (ROOT / path).is_file() else "examples.md"
+    return {"README.md": "index.md"}.get(path, path.lower()) + anchor
+
+
+# The example files ----------------------------------------------------------------------------------------------------
+
+
+def example_id(path: str) -> str:
+    """The anchor of an example file."""
+    return re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-")
+
+
+def example_files() -> str:
+    """Every file under examples/, in full; of data the first lines."""
+    parts = ["# Example files", "Each of them is run by the tests."]
+    for path in sorted(p for p in (ROOT / "examples").rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+        name = path.relative_to(ROOT).as_posix()
+        content = path.read_text(encoding="utf-8")
+        if path.suffix == ".csv":
+            content = "".join(content.splitlines(keepends=True)[:5]) + "...\n"
+        parts.append(f"## {name} {{ #{example_id(name)} }}")
+        parts.append(f"````{LANGUAGES.get(path.suffix, 'text')}\n{content.rstrip()}\n````")
+    return "\n\n".join(parts) + "\n"
+
+
+# Tables from the code -------------------------------------------------------------------------------------------------
+
+
+def run_config() -> str:
+    """Every key of a run's config."""
+    from sagefl.simulation.config import RunConfig
+
+    return "\n".join(sections(RunConfig))
+
+
+def execution() -> str:
+    """How a run is carried out."""
+    from sagefl.simulation.config import Execution
+
+    return "\n".join(sections(Execution))
+
+
+def node_config() -> str:
+    """Every key of a node's config."""
+    from sagefl.node.config import NodeConfig
+
+    return "\n".join(sections(NodeConfig))
+
+
+def sections(model: Any, prefix: str = "") -> Iterator[str]:
+    """A table of a model's own keys, then its sections."""
+    own, inner = [], []
+    for name, field in model.model_fields.items():
+        (inner if hasattr(field.annotation, "model_fields") else own).append((name, field))
+    if own:
+        yield "\n| key | type | default | meaning |\n|---|---|---|---|"
+    for name, field in own:
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if field.is_required() else "" if default is None else f"`{default!r}`"
+        cells = (f"`{prefix}{name}`", f"`{kind(field.annotation)}`", shown, field.description or "")
+        yield "| " + " | ".join(map(escaped, cells)) + " |"
+    for name, field in inner:
+        yield f"\n### {prefix}{name}\n\n{(field.annotation.__doc__ or '').strip()}"
+        yield from sections(field.annotation, f"{prefix}{name}.")
+
+
+def escaped(cell: str) -> str:
+    """A table cell; a bar within code needs no escape."""
+    return cell if cell.startswith("`") else cell.replace("|", "\\|")
+
+
+def kind(annotation: Any) -> str:
+    """A type as a reader would write it."""
+    name = annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else None
+    return name or re.sub(r"typing\.|Literal|\b[a-z_]+(?:\.[a-z_]+)+\.", "", str(annotation))
+
+
+def methods() -> str:
+    """Every method: what it does, its paper, what it asks for and what it moves."""
+    from sagefl.methods import methods as known
+
+    rows = ["| id | what it does | paper | asks for | models merged / moved |", "|---|---|---|---|---|"]
+    for id, cls in known().items():
+        own = (cls.__doc__ or "").strip().splitlines()
+        does = own[0] if cls.registered.get(cls.id) is cls and own else cls.rule.summary
+        cells = (f"`{id}`", does, cls.citation, cls.evidence, cls.communication)
+        rows.append("| " + " | ".join(map(escaped, cells)) + " |")
+    return "\n".join(rows)
+
+
+def named_selectors() -> str:
+    """The rules that `import sagefl` names: what their docstring says, and a table of options."""
+    import sagefl
+
+    parts = []
+    for name in sagefl.__all__:
+        cls = getattr(sagefl, name)
+        if not (isinstance(cls, type) and issubclass(cls, sagefl.Selector) and cls.id):
+            continue
+        rows = ["| option | default | meaning |", "|---|---|---|"]
+        for option, field in cls.options().items():
+            cells = (f"`{option}`", f"`{field.default!r}`", field.metadata.get("help", ""))
+            rows.append("| " + " | ".join(map(escaped, cells)) + " |")
+        module = cls.__module__
+        parts.append(f"::: {module}.{name}\n    options: {{ members: false, heading_level: 2 }}")
+        parts.append(f"Id `{cls.id}`: {cls.summary}.")
+        parts.append("\n".join(rows) if len(rows) > 2 else "No options.")
+    return "\n\n".join(parts)
+
+
+def commands() -> str:
+    """The help of every command."""
+    from typer.main import get_command
+
+    from sagefl.cli import app
+
+    return "\n\n".join(helps(get_command(app), "sagefl", None))
+
+
+def helps(command: Any, name: str, parent: Any) -> Iterator[str]:
+    """The help text of a command and of those below it."""
+    context = command.make_context(name, ["--help"], parent, resilient_parsing=True)
+    context.terminal_width = context.max_content_width = 100
+    yield f"### {context.command_path}\n\n````text\n{command.get_help(context).rstrip()}\n````"
+    for name in getattr(command, "commands", {}):
+        yield from helps(command.commands[name], name, context)
+
+
+INSERTS: dict[str, Callable[[], str]] = {
+    "run-config": run_config,
+    "execution": execution,
+    "node-config": node_config,
+    "methods": methods,
+    "selectors": named_selectors,
+    "commands": commands,
+}

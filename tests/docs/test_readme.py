@@ -1,0 +1,97 @@
+"""The first page: what it begins with, what it lists, and that the demo prints what it shows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT, agrees, blocks, commands, text
+
+from sagefl import selectors
+
+PAGE = ROOT / "README.md"
+README = text(PAGE)
+
+
+def test_the_first_commands_are_the_two_that_matter() -> None:
+    first = blocks(PAGE)[0]
+    assert [command for command, _ in commands(first)] == ["make demo", "make test"]
+    assert "asks before it downloads" in README[: README.index("make demo")]
+
+
+def test_the_targets_that_the_pages_name_exist() -> None:
+    named = set()
+    for page in (PAGE, ROOT / "CONTRIBUTING.md"):
+        named |= {command for b in blocks(page) if b.kind == "console" for command, _ in commands(b)}
+    targets = {command.split()[1] for command in named if command.startswith("make ")}
+    assert {"demo", "test", "docs"} <= targets
+    for target in targets:
+        planned = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert planned.returncode == 0, planned.stderr
+
+
+def test_the_embedding_loop_is_the_one_that_was_promised() -> None:
+    code = next(b.text for b in blocks(PAGE) if b.kind == "python")
+    begin = code.splitlines().index(next(line for line in code.splitlines() if ".begin(" in line))
+    loop = "\n".join(code.splitlines()[begin : begin + 4])
+    assert "while (probe := decision.request) is not None:" in loop
+    assert "decision.answer(my_losses(probe.peers, probe.start, probe.stop))" in loop
+    assert "outcome = decision.outcome" in loop
+
+
+def test_the_rules_it_lists_exist() -> None:
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", README, flags=re.M)
+    assert {"sage-os", "sage-os-table", "sage-vanilla", "sage-nf", "aq-128", "rg", "local"} <= set(listed)
+    assert set(listed) <= set(selectors())
+
+
+def test_it_says_what_is_not_promised() -> None:
+    limits = README[README.index("## What it does not promise") :]
+    for said in ("in expectation", "proxy", "Neighbours see your anchors", "taken at their word"):
+        assert said in limits
+
+
+def test_every_alternative_is_named_with_what_it_does_more() -> None:
+    table = README[README.index("## Others") : README.index("## What it does not promise")]
+    for name in ("gossipy", "fluke", "p2pfl", "Murmura", "Flower", "decentralizepy", "NEBULA", "SONAR"):
+        row = next(line for line in table.splitlines() if line.startswith(f"| [{name}]"))
+        assert all(cell.strip() for cell in row.strip("|").split("|"))
+
+
+def test_the_example_is_what_its_script_makes() -> None:
+    """The recorded losses are made up, and the script says how."""
+    script = ROOT / "examples" / "make_losses.py"
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == (ROOT / "examples" / "losses.csv").read_text()
+
+
+def test_the_demo_begins_with_the_decision_that_is_shown() -> None:
+    """The quick part of the demo; the slow test below runs all of it."""
+    shown = demo()
+    run = subprocess.run(
+        [str(Path(sys.executable).parent / "sagefl"), "decide", "examples/losses.csv"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    printed = [line.rstrip() for line in run.stdout.strip().splitlines()]
+    assert [line.rstrip() for line in shown[: len(printed)]] == printed
+
+
+@pytest.mark.slow
+def test_the_demo_prints_what_is_shown() -> None:
+    shown = demo()
+    subprocess.run(["rm", "-rf", "runs/demo", "runs/study-smoke"], cwd=ROOT, check=True)
+    run = subprocess.run(["make", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=3600)
+    assert run.returncode == 0, run.stderr
+    printed = [line.rstrip() for line in run.stdout.strip().splitlines() if not line.startswith("Setting up")]
+    assert agrees(shown, printed, approx=True), "\n".join(printed)
+
+
+def demo() -> list[str]:
+    """What the page shows of the demo."""
+    typed = [pair for b in blocks(PAGE) if b.kind == "console" for pair in commands(b)]
+    return next(shown for command, shown in typed if command == "make demo" and shown)

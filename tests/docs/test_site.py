@@ -1,0 +1,98 @@
+"""The documentation site: it builds without a warning, is complete, and fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT
+
+import sagefl
+from sagefl.simulation.config import RunConfig
+
+FETCHING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as `make docs` builds it; never with --quiet, which drops warnings before --strict counts them."""
+    target = tmp_path_factory.mktemp("site")
+    run = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)],
+        cwd=ROOT, capture_output=True, text=True, timeout=600, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert "WARNING" not in run.stderr
+    return target
+
+
+class Fetched(HTMLParser):
+    """What a browser would fetch when it opens a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag == "link" and values.get("rel") in ("canonical", "next", "prev", "edit"):
+            return
+        if address := values.get(FETCHING.get(tag, "")):
+            self.addresses.append(address)
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        parser = Fetched()
+        parser.feed(page.read_text(encoding="utf-8"))
+        assert parser.addresses
+        assert not [a for a in parser.addresses if re.match(r"(?:https?:)?//", a)], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import )[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_make_docs_is_this_build() -> None:
+    planned = subprocess.run(["make", "-n", "docs"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert re.search(r"mkdocs build --strict$", planned.stdout, flags=re.M)
+
+
+def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
+    library = (site / "reference" / "library.html").read_text(encoding="utf-8")
+    rules = (site / "reference" / "selectors.html").read_text(encoding="utf-8")
+    for name in sagefl.__all__:
+        if name != "__version__":
+            assert re.search(rf'id="sagefl\.(?:\w+\.)*{name}"', library + rules), name
+
+
+def test_every_key_of_a_config_is_explained(site: Path) -> None:
+    page = (site / "reference" / "config.html").read_text(encoding="utf-8")
+    for name, field in RunConfig.model_fields.items():
+        for key in getattr(field.annotation, "model_fields", None) or [""]:
+            assert f"<code>{name}.{key}</code>" in page if key else f"<code>{name}</code>" in page
+
+
+def test_every_command_is_in_the_reference(site: Path) -> None:
+    from typer.main import get_command
+
+    from sagefl.cli import app
+
+    page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    for name in get_command(app).commands:  # type: ignore[attr-defined]
+        assert f'id="sagefl-{name}"' in page
+
+
+def test_every_example_is_shown_and_links_lead_there(site: Path) -> None:
+    page = (site / "examples.html").read_text(encoding="utf-8")
+    for path in (ROOT / "examples").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert str(path.relative_to(ROOT)) in page
+    for other in site.rglob("*.html"):
+        for anchor in re.findall(r'href="[./]*examples\.html#([^"]+)"', other.read_text(encoding="utf-8")):
+            assert f'id="{anchor}"' in page, f"{other.name} links to {anchor}"
