@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from sagefl.learning.memory import keep_freed_memory
 from sagefl.node.client import PeerClient
 from sagefl.node.config import NodeConfig
 from sagefl.node.identity import Authority, Identity
@@ -54,8 +55,9 @@ def config(home: Path, name: str, addresses: dict[str, str], known: dict[str, st
 
 
 def serve(home: Path, name: str, addresses: dict[str, str], ready: Any, stop: Any) -> None:
-    """A peer that has trained a little and answers, in a process of its own."""
+    """A peer that has trained a little and answers, in a process of its own, as `run_node` sets one up."""
     torch.set_num_threads(1)
+    keep_freed_memory()
     known = {n: a for n, a in addresses.items() if n != name}
     node = Node(config(home, name, addresses, known))
     node._publish(*node.learner.train(0))
@@ -192,6 +194,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of counting bytes")
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         authority = Authority.create(home / "authority")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from ..learning.memory import keep_freed_memory
 from .config import NodeConfig
 from .corelog import watch_core_log
 from .loop import Node, stoppable
@@ -28,6 +29,7 @@ def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> i
     if here not in sys.path:  # a user's own data and model stand beside the config
         sys.path.insert(0, here)
     torch.set_num_threads(config.threads)
+    keep_freed_memory()
     node = Node(config, insecure=insecure, echo=sys.stdout)
     if tethered:
         threading.Thread(target=_wait_for_end_of_input, args=(node,), name="tether", daemon=True).start()
