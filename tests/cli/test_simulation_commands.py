@@ -183,6 +183,20 @@ def test_a_comparison_prints_one_table(sagefl: Call) -> None:
     assert "Runs are in all" in out
     again = sagefl("compare", "--methods", "rg,local", *SMALL, *ONE, "--rounds", "2", "--out", "all", "--quiet").stdout
     assert [line.split()[0] for line in again.splitlines()[2:4]] == ["rg", "local"]
+    read = sagefl("compare", "all/rg", "all/local").stdout
+    assert read.splitlines()[:4] == again.splitlines()[:4]
+    assert "differ in more" not in read
+
+
+def test_runs_of_different_worlds_are_compared_with_a_warning_and_unfinished_ones_are_not(sagefl: Call) -> None:
+    for seed in "12":
+        sagefl("run", "--method", "rg", *SMALL, *ONE, "--rounds", "1", "--seed", seed, "--out", f"r{seed}", "-q")
+    out = sagefl("compare", "r1", "r2").stdout
+    assert [line.split(")")[0] for line in out.splitlines()[2:4]] == ["rg (r1", "rg (r2"]
+    assert "These runs differ in more than their method" in out
+    Path("r1/summary.json").unlink()
+    assert "r1 is not finished: `sagefl resume r1`" in sagefl("compare", "r1", "r2", code=2).stderr
+    assert "nowhere" in sagefl("compare", "nowhere", code=2).stderr
 
 
 def test_a_comparison_with_a_mistake_trains_nothing(sagefl: Call) -> None:

@@ -33,7 +33,7 @@ def plainly(model: nn.Module, corpus: Corpus, orders: list[np.ndarray], size: in
 
 
 def orders(bench: Workbench, client: int, rounds: int) -> list[np.ndarray]:
-    return [bench._batches(client, t, 0) for t in range(rounds)]
+    return [bench.batches(client, t, 0) for t in range(rounds)]
 
 
 def test_training_a_row_equals_adam_on_a_plain_module(make_bench: Make, small: nn.Module, corpus: Corpus) -> None:
@@ -65,7 +65,7 @@ def test_the_paper_model_trains_like_a_plain_one(corpus: Corpus) -> None:
     bench = Workbench(model, layout, population, data, TrainingOptions(batch_size=16), LocalTraining(), seed=1)
     bench.train(0, 0)
     optimiser = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
-    for part in np.split(bench._batches(0, 0, 0), [16, 32]):
+    for part in np.split(bench.batches(0, 0, 0), [16, 32]):
         optimiser.zero_grad()
         plain.loss(as_input(x[part]), corpus.train_y[part]).backward()
         optimiser.step()

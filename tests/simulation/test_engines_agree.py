@@ -152,7 +152,7 @@ def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) ->
     make_engine("processes", many, hooks)
     cores = len(os.sched_getaffinity(0))
     assert made == ["processes 4", "sequential", "sequential", "processes 3", "sequential", f"processes {cores}"]
-    with pytest.raises(ValueError, match="unknown engine 'threads': auto, sequential or processes"):
+    with pytest.raises(ValueError, match="unknown engine 'threads': auto, sequential, processes, stacked or ray"):
         make_engine("threads", many, hooks)
 
 

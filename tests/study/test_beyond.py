@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from math import isnan
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from sagefl.cli import app
 from sagefl.methods import method
 from sagefl.study.beyond import (
     ARMS,
@@ -115,3 +118,20 @@ def test_what_is_written_holds_what_was_found() -> None:
     assert len(lines) == 1 + 3
     assert lines[1].startswith('"trim, latents, lambda 0",sage-e-trim:kind=latents:probe_cost=0,both,1,5,0.6,')
     assert "<svg" in draw_price(rows).svg
+
+
+def test_the_command_runs_the_first_arms_and_writes_the_account(tmp_path: Path) -> None:
+    small = ("clients=8", "rounds=2", "training.max_batches=1", "evaluation.every=2", "evaluation.subset=20")
+    arguments = ["study", "beyond", "--cells", str(tmp_path / "cells"), "--out", str(tmp_path / "out")]
+    arguments += [part for key in small for part in ("--set", key)]
+    told = CliRunner().invoke(app, [*arguments, "--arms", "2", "--status"]).output
+    assert "0 of 10 cells done" in told
+    told = CliRunner().invoke(app, [*arguments, "--arms", "2", "--jobs", "2", "-q"])
+    assert told.exit_code == 0, told.output
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "over 5 replications." in text
+    assert text in told.output
+    again = CliRunner().invoke(app, [*arguments, "--arms", "3", "--no-run"])
+    assert "left out: 5 of 15 planned cells are not finished" in again.output
+    rows = (tmp_path / "out" / "comparisons.csv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 1 + 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,7 +87,17 @@ def test_a_failed_cell_is_in_the_report_and_in_the_exit_code(tmp_path: Path) -> 
     assert code == 1
     assert "nonsense seed 1 FAILED: unknown method 'nonsense'" in output
     assert "1 of 2 cells done" in output
-    assert "unknown method &#x27;nonsense&#x27;" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    report = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "unknown method &#x27;nonsense&#x27;" in report
+    links = re.findall(r'href="(runs/[^"]+)"', report)
+    assert links == ["runs/fmnist-mini-er-0.3.html"]
+    page = (tmp_path / "out" / links[0]).read_text(encoding="utf-8")
+    assert "rg" in page
+    assert "nonsense" not in page
+    code, _ = sagefl(*arguments, "--cells", tmp_path / "cells", "--out", tmp_path / "bare", "--no-run", "--no-pages")
+    assert code == 0
+    assert not (tmp_path / "bare" / "runs").exists()
+    assert "sagefl report CELLS" in (tmp_path / "bare" / "report.html").read_text(encoding="utf-8")
 
 
 # Kill and go on -----------------------------------------------------------------------------------------------------

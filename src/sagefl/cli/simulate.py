@@ -36,8 +36,10 @@ Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
 EvalEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations.")]
 MaxBatches = Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value. Repeatable.")]
-Engine = Annotated[str, typer.Option(help="auto, sequential or processes.")]
+Engine = Annotated[str, typer.Option(help="auto, sequential, processes, stacked (all clients as one batch) or ray.")]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; default: all cores.")]
+Device = Annotated[str | None, typer.Option(help="Where stacked work is done: cpu, cuda, mps; default: the fastest.")]
+RayAddress = Annotated[str | None, typer.Option(help="Ray cluster: HOST:PORT, auto or local (with --engine ray).")]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between checkpoints.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
@@ -57,6 +59,8 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/METHOD-…-HASH.")] = None,
     engine: Engine = "auto",
     workers: Workers = None,
+    device: Device = None,
+    ray_address: RayAddress = None,
     checkpoint_every: Every = 10,
     track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
     quiet: Quiet = False,
@@ -66,7 +70,7 @@ def run(
         flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
         resolved = _resolve(config, flags, method)
         directory = out or Path("runs") / _name(resolved)
-        execution = _execution(engine, workers, checkpoint_every)
+        execution = _execution(engine, workers, device, ray_address, checkpoint_every)
     _simulate(resolved, directory, execution, track or [], quiet=quiet)
 
 
@@ -74,6 +78,8 @@ def resume(
     directory: Annotated[Path, typer.Argument(help="The run directory.")],
     engine: Engine = "auto",
     workers: Workers = None,
+    device: Device = None,
+    ray_address: RayAddress = None,
     checkpoint_every: Every = 10,
     track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
     quiet: Quiet = False,
@@ -83,11 +89,14 @@ def resume(
         from ..simulation.rundir import RunDirectory
 
         resolved = RunDirectory(directory).config
-        execution = _execution(engine, workers, checkpoint_every)
+        execution = _execution(engine, workers, device, ray_address, checkpoint_every)
     _simulate(resolved, directory, execution, track or [], quiet=quiet)
 
 
 def compare(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Finished runs (a swarm's too): compare these and run nothing.")
+    ] = None,
     methods: Annotated[str, typer.Option(help="Comma-separated methods, options as id:name=value.")] = (
         "local,rg,aq-128,sage-nf,sage-vanilla,sage-os"
     ),
@@ -104,17 +113,24 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for the runs; default: runs/compare-….")] = None,
     engine: Engine = "auto",
     workers: Workers = None,
+    device: Device = None,
+    ray_address: RayAddress = None,
     checkpoint_every: Every = 10,
     quiet: Quiet = False,
 ) -> None:
-    """Run several methods on one identical world and print one table."""
+    """Run several methods on one identical world, or read runs that are there, and print one table."""
+    if runs:
+        with friendly_errors():
+            found, notes = _finished(runs)
+        _print_comparison(found, *notes)
+        return
     with friendly_errors():
         from ..simulation.comparing import compare as run_all
 
         flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
         resolved = _resolve(config, flags, None)
         folder = out or Path("runs") / f"compare-{_world_name(resolved)}"
-        execution = _execution(engine, workers, checkpoint_every)
+        execution = _execution(engine, workers, device, ray_address, checkpoint_every)
         shown = console()
         if not quiet:
             shown.print(_describe(resolved))
@@ -126,7 +142,26 @@ def compare(
                 execution,
                 lambda label: [RunProgress(label, shown, quiet=quiet)],
             )
-    _print_comparison(results, folder)
+    _print_comparison(results, f"Runs are in {folder}")
+
+
+def _finished(runs: Sequence[Path]) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+    """The summaries of runs by a name that tells them apart, and what a reader of the table must know."""
+    from ..simulation.config import method_label
+    from ..simulation.rundir import RunDirectory
+
+    directories = [RunDirectory(path) for path in runs]
+    configs = [directory.config for directory in directories]
+    labels = [method_label(config.method.model_dump()) for config in configs]
+    found: dict[str, Mapping[str, Any]] = {}
+    for directory, label in zip(directories, labels, strict=True):
+        if (summary := directory.summary) is None:
+            raise ValueError(f"{directory.path} is not finished: `sagefl resume {directory.path}` goes on with it")
+        found[label if labels.count(label) == 1 else f"{label} ({directory.path})"] = summary
+    notes = []
+    if len({config.world_digest for config in configs}) > 1:
+        notes.append("These runs differ in more than their method (data, graph, scale or seed): compare with care.")
+    return found, notes
 
 
 def replay(
@@ -188,7 +223,7 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
         target.prepare(resolved)
         if (summary := target.summary) is not None:
             out.print(f"{directory} is already finished:")
-            _print_comparison({resolved.method.id: summary}, directory)
+            _print_comparison({resolved.method.id: summary}, f"Runs are in {directory}")
             return
         if not quiet:
             out.print(_describe(resolved))
@@ -197,7 +232,7 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
         simulator = Simulator(resolved, target, execution, callbacks=callbacks)
     with _interruptible():
         summary = simulator.run()
-    _print_comparison({resolved.method.id: summary}, directory)
+    _print_comparison({resolved.method.id: summary}, f"Runs are in {directory}")
 
 
 @contextmanager
@@ -249,10 +284,13 @@ def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) ->
     return RunConfig.parse(config.model_dump() | {"method": section})
 
 
-def _execution(engine: str, workers: int | None, checkpoint_every: int) -> Execution:
+def _execution(
+    engine: str, workers: int | None, device: str | None, ray_address: str | None, checkpoint_every: int
+) -> Execution:
     from ..simulation.config import Execution, checked
 
-    return checked(Execution, {"engine": engine, "workers": workers, "checkpoint_every": checkpoint_every})
+    given = {"engine": engine, "workers": workers, "device": device, "ray_address": ray_address}
+    return checked(Execution, given | {"checkpoint_every": checkpoint_every})
 
 
 def _axis(text: str) -> tuple[str, str]:
@@ -294,7 +332,7 @@ def _schema_lines(cls: Any, prefix: str = "") -> list[str]:
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _print_comparison(results: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
+def _print_comparison(results: Mapping[str, Mapping[str, Any]], *notes: str) -> None:
     columns: list[tuple[str, Any]] = [
         ("accuracy", lambda s: f"{s['accuracy']:.4f}"),
         ("macro F1", lambda s: f"{s['macro_f1']:.4f}"),
@@ -317,7 +355,8 @@ def _print_comparison(results: Mapping[str, Mapping[str, Any]], folder: Path) ->
         "\naccuracy, macro F1: all clients on the shared test set; client, weak: mean and worst on their own held-out\n"
         "data; certify, gossip: shares of decisions; evidence: share of a fixed budget of 128 anchors per neighbour."
     )
-    out.print(f"Runs are in {folder}")
+    for note in notes:
+        out.print(note)
 
 
 def _print_replay(results: Sequence[Any]) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..settings import nested, parse_options
+from .cells import Where, carry_out, command_line, failed, jobs_of, present, show_status
 from .common import console, fail, friendly_errors, table
 
 if TYPE_CHECKING:
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 
     from ..study.claims import Judged
     from ..study.matrix import Cell
-    from ..study.pace import Pace
     from ..study.paper import Findings
-    from ..study.runner import Failure
 
 __all__ = ["add_to"]
 
@@ -62,7 +59,11 @@ def paper(
         int | None, typer.Option(help="Cells at a time, a core each; 1: one cell at a time on all cores.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes of a cell (with --jobs 1).")] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints (with --jobs 1).")] = 10,
+    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints (with --jobs 1 or --ray).")] = 10,
+    ray: Annotated[bool, typer.Option("--ray", help="Cells as tasks of a Ray cluster, a CPU each.")] = False,
+    ray_address: Annotated[
+        str | None, typer.Option(help="That cluster: HOST:PORT, auto or local; default: found, else local.")
+    ] = None,
     from_: Annotated[
         list[Path] | None,
         typer.Option("--from", help="Report from the cells.csv of a folder; runs nothing. Repeatable."),
@@ -71,6 +72,9 @@ def paper(
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="Report on the cells that are done; runs nothing.")] = False,
     no_sweeps: Annotated[bool, typer.Option("--no-sweeps", help="Leave the replay sweeps out.")] = False,
+    no_pages: Annotated[
+        bool, typer.Option("--no-pages", help="Leave the pages of the runs themselves out (some MB each).")
+    ] = False,
     brief: Annotated[bool, typer.Option("--brief", help="No tables and no list of claims on the screen.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="As --brief, and no progress.")] = False,
 ) -> None:
@@ -88,12 +92,14 @@ def paper(
         axes = _axes(preset, datasets, topologies, alphas, methods, seeds)
         planned = _plan(preset, axes, rounds, max_batches, clients, set_ or [])
         if status:
-            _show_status(planned, cells, screen)
+            show_status(planned, cells, screen)
             return
-        present, notes = _present(planned, cells, screen)
-        failures = [] if no_run else _run(present, cells, screen, _jobs(preset, jobs), workers, checkpoint_every, quiet)
+        here, notes = present(planned, cells, screen)
+        where = Where(jobs_of(preset, jobs), workers, checkpoint_every, ray or ray_address is not None, ray_address)
+        failures = [] if no_run else carry_out(here, cells, screen, where, quiet)
         target = out or Path("results") / f"study-{preset}"
-        _report(present, cells, target, [*notes, *_failed(failures, target)], screen, sweeps=not no_sweeps, brief=brief)
+        _report(here, cells, target, [*notes, *failed(failures, target)], screen,
+                sweeps=not no_sweeps, brief=brief, pages=not no_pages)  # fmt: skip
     if failures:
         raise typer.Exit(1)
 
@@ -148,61 +154,13 @@ def _plan(
     return plan(preset, **axes, overrides=overrides)
 
 
-def _jobs(preset: str, jobs: int | None) -> int:
-    import os
-
-    from ..study.matrix import PRESETS
-
-    if jobs is not None:
-        return jobs
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if PRESETS[preset].several else 1
-
-
 # Steps --------------------------------------------------------------------------------------------------------------
 
 
-def _present(planned: Sequence[Cell], folder: Path, screen: Console) -> tuple[list[Cell], list[str]]:
-    """The cells that are done or whose data is here, and a note naming the others."""
-    from ..study.matrix import absent
-    from ..study.paper import left_out
-    from ..study.runner import done
-
-    missing = absent([cell for cell in planned if not done(cell, folder)])
-    notes = left_out(missing, [], 0)
-    for note, (ways, _) in zip(notes, missing.values(), strict=True):
-        screen.print(f"{note}.\nWays to get it:\n{ways}")
-    without = {cell.name for _, cells in missing.values() for cell in cells}
-    present = [cell for cell in planned if cell.name not in without]
-    if not present:
-        raise ValueError("none of the study's data sets is on this machine: `sagefl data get NAME` fetches them")
-    return present, notes
-
-
-def _run(
-    cells: Sequence[Cell], folder: Path, screen: Console, jobs: int, workers: int | None, every: int, quiet: bool
-) -> list[Failure]:
-    from ..simulation.config import Execution, checked
-    from ..study.pace import Pace
-    from ..study.runner import InterruptedStudyError, run_cells
-
-    execution = checked(Execution, {"workers": workers, "checkpoint_every": every})
-    pace = Pace(cells, folder)
-    watcher = _Progress(pace, screen, quiet=quiet)
-    if not quiet:
-        screen.print(f"{pace.total} cells, {pace.before} done already, in {folder}")
-    try:
-        return run_cells(cells, folder, watcher, jobs=jobs, execution=execution)
-    except InterruptedStudyError as error:
-        watcher.close()
-        fail(f"{error}; {pace.done} of {pace.total} cells are done")
-    finally:
-        watcher.close()
-
-
 def _report(
-    cells: Sequence[Cell], folder: Path, out: Path, notes: Sequence[str], screen: Console, *, sweeps: bool, brief: bool
-) -> None:
+    cells: Sequence[Cell], folder: Path, out: Path, notes: Sequence[str], screen: Console, *,
+    sweeps: bool, brief: bool, pages: bool,
+) -> None:  # fmt: skip
     from ..study import paper as study
     from ..study.collect import collect
     from ..study.sweeps import read_sweeps, run_sweeps
@@ -214,25 +172,34 @@ def _report(
     rows = list(run_sweeps(cells, folder, known)) if sweeps else []
     unfinished = len(cells) - len(records) - sum(" failed: " in n for n in notes)
     rest = study.left_out({}, [], unfinished) if unfinished > 0 else []
-    _conclude(study.find(records, rows), out, [*notes, *rest], screen, brief=brief)
+    views = _pages(cells, folder, out) if pages else {}
+    _conclude(study.find(records, rows), out, [*notes, *rest], screen, brief=brief, pages=views)
 
 
-def _failed(failures: Sequence[Failure], out: Path) -> list[str]:
-    """Notes on failed cells; traces of errors that nobody foresaw go into a file."""
-    from ..study.paper import left_out
+def _pages(cells: Sequence[Cell], folder: Path, out: Path) -> dict[str, str]:
+    """The finished runs of every configuration's first seed as a page of their own; needs the extra `view`."""
+    from ..study.runner import done
 
-    traces = [f"{f.cell.name}\n{f.trace}" for f in failures if f.trace]
-    if traces:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "failures.txt").write_text("\n".join(traces), encoding="utf-8")
-    return left_out({}, failures, 0)
+    try:
+        from ..view.report import report_page, write_page
+        from ..view.shelf import Shelf
+    except ModuleNotFoundError:
+        return {}
+    seed = min(cell.seed for cell in cells)
+    runs: dict[str, list[Path]] = {}
+    for cell in cells:
+        if cell.seed == seed and done(cell, folder):
+            runs.setdefault(" ".join(map(str, cell.configuration)), []).append(cell.folder(folder))
+    files = {title: f"runs/{title.replace(' ', '-')}.html" for title in runs}
+    for title, places in runs.items():
+        write_page(out / files[title], report_page(Shelf(places), detailed=2))
+    return files
 
 
-def _command() -> str:
-    return shlex.join(["sagefl", *sys.argv[1:]])
-
-
-def _conclude(findings: Findings, out: Path | None, notes: Sequence[str], screen: Console, *, brief: bool) -> None:
+def _conclude(
+    findings: Findings, out: Path | None, notes: Sequence[str], screen: Console, *,
+    brief: bool, pages: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     from ..study import paper as study
 
     if not brief:
@@ -242,71 +209,11 @@ def _conclude(findings: Findings, out: Path | None, notes: Sequence[str], screen
     for note in notes:
         screen.print(f"Left out: {note}")
     if out is not None:
-        report = study.write(out, findings, _command(), notes)
+        report = study.write(out, findings, command_line(), notes, pages)
         screen.print(f"\nReport, tables, figures and claims are in {report}")
 
 
 # What is shown ------------------------------------------------------------------------------------------------------
-
-
-class _Progress:
-    """Follows a study: one live line on a terminal, a line per cell elsewhere."""
-
-    def __init__(self, pace: Pace, screen: Console, *, quiet: bool) -> None:
-        from rich.live import Live
-
-        self.pace, self.screen, self.quiet = pace, screen, quiet
-        self._live = Live(console=screen, refresh_per_second=4, transient=True) if screen.is_terminal else None
-        if self._live is not None and not quiet:
-            self._live.start()
-
-    def started(self, cell: Cell) -> None:
-        """A cell is under way."""
-        self.pace.started(cell)
-        self._refresh()
-
-    def round(self, cell: Cell, rounds: int) -> None:
-        """It has done this many rounds."""
-        self.pace.round(cell, rounds)
-        self._refresh()
-
-    def finished(self, cell: Cell, seconds: float) -> None:
-        """It is done."""
-        self.pace.finished(cell, seconds)
-        if not self.quiet:
-            self.screen.print(f"{cell.name}: {seconds:.0f} s; {self.pace.line()}")
-        self._refresh()
-
-    def failed(self, failure: Failure) -> None:
-        """It is not going to be done."""
-        self.pace.failed(failure)
-        self.screen.print(f"{failure.cell.name} FAILED: {failure.why}; {self.pace.line()}")
-
-    def close(self) -> None:
-        """Let go of the terminal."""
-        if self._live is not None:
-            self._live.stop()
-
-    def _refresh(self) -> None:
-        if self._live is not None and not self.quiet:
-            running = "".join(f"\n  {name} {share:.0%}" for name, share in self.pace.running.items())
-            self._live.update(f"{self.pace.line()}{running}")
-
-
-def _show_status(planned: Sequence[Cell], folder: Path, screen: Console) -> None:
-    from ..study.matrix import absent
-    from ..study.runner import done
-
-    missing = {c.name for _, cells in absent(planned).values() for c in cells}
-    rows, left = [], 0
-    for cell in planned:
-        state = "done" if done(cell, folder) else "begun" if cell.folder(folder).is_dir() else "not begun"
-        state = "no data" if cell.name in missing and state != "done" else state
-        left += state != "done"
-        rows.append((*map(str, cell.configuration), cell.method, str(cell.seed), state, cell.config.digest))
-    heads = ("dataset", "topology", "alpha", "method", "seed", "state", "cell")
-    screen.print(table(heads, rows, left=("dataset", "topology", "method", "state", "cell")))
-    screen.print(f"\n{len(planned) - left} of {len(planned)} cells done, {left} left, in {folder}")
 
 
 def _show_tables(findings: Findings, screen: Console) -> None:
@@ -345,4 +252,4 @@ def _show_audit(findings: Findings, out: Path | None, screen: Console, *, brief:
     against = [j.claim.id for j in findings.judged if j.tables.verdict == "contradicted"]
     screen.print(f"Contradicted: {', '.join(against)}")
     if out is not None:
-        screen.print(f"Report, tables, figures and claims are in {study.write(out, findings, _command())}")
+        screen.print(f"Report, tables, figures and claims are in {study.write(out, findings, command_line())}")

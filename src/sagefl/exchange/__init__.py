@@ -4,7 +4,7 @@ Nothing here chooses a peer or trains a model.
 """
 
 from .accounting import Sizes, Traffic, account
-from .layer import ExchangeLayer, Tasks
+from .layer import ExchangeLayer, Row, Tasks, reads
 from .mixing import Mix, resolve
 
-__all__ = ["ExchangeLayer", "Mix", "Sizes", "Tasks", "Traffic", "account", "resolve"]
+__all__ = ["ExchangeLayer", "Mix", "Row", "Sizes", "Tasks", "Traffic", "account", "reads", "resolve"]

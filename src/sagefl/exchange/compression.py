@@ -20,7 +20,7 @@ import torch
 
 from ..selection import Outcome
 from .accounting import Sizes, Traffic, account
-from .layer import Bench, ExchangeLayer, Tasks
+from .layer import Bench, ExchangeLayer, Row, Tasks, reads
 from .mixing import Mix
 
 __all__ = ["Compression", "Compressor", "compress", "payload"]
@@ -127,6 +127,7 @@ def send(bench: Bench, client: int, round: int, compression: Compression, ratio:
     replica.add_(compress(compression, ratio, published - replica, real_coordinates(bench)))
 
 
+@reads(lambda gamma, peers: [Row(f"extras.{REPLICA}", peer) for peer, _ in peers])
 def step(bench: Bench, client: int, gamma: float, peers: Sequence[tuple[int, float]]) -> None:
     """x_k <- x_k + gamma * sum_j w_kj (x^_j - x^_k)."""
     replicas = bench.population.extras[REPLICA]

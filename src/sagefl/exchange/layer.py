@@ -2,19 +2,40 @@
 
 A published method that compresses, masks or re-weights overrides single steps; the round loop stays as it is. Steps
 that need rows are functions ``f(workbench, client, ...)`` carried out through `Tasks.map("apply", ...)`, so that every
-engine runs them where the rows are.
+engine runs them where the rows are. A step writes to its own client's rows only; if it reads others', it says whose
+with `reads`, so that they can be brought along where rows lie on several machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..selection import Outcome
 from .accounting import Sizes, Traffic, account
 from .mixing import Mix, resolve
 
-__all__ = ["Bench", "ExchangeLayer", "Tasks"]
+__all__ = ["Bench", "ExchangeLayer", "Row", "Tasks", "reads"]
+
+Step = TypeVar("Step", bound=Callable[..., Any])
+
+
+class Row(NamedTuple):
+    """Somebody's row of a tensor of the population (``snapshots``, ``extras.NAME``); snapshots are of some round."""
+
+    tensor: str
+    client: int
+    round: int = 0
+
+
+def reads(rows: Callable[..., Iterable[Row]]) -> Callable[[Step], Step]:
+    """Declare which rows a step reads besides its client's own: `rows` gets the step's arguments after the client."""
+
+    def declare(step: Step) -> Step:
+        step.rows = rows  # type: ignore[attr-defined]
+        return step
+
+    return declare
 
 
 class Bench(Protocol):

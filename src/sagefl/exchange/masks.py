@@ -21,7 +21,7 @@ from torch import Tensor
 from ..selection import Outcome
 from ..streams import stream
 from .accounting import Sizes, Traffic, account
-from .layer import Bench, ExchangeLayer, Tasks
+from .layer import Bench, ExchangeLayer, Row, Tasks, reads
 from .mixing import Mix, client_of
 
 __all__ = [
@@ -206,6 +206,7 @@ def count_published(bench: Bench, client: int, round: int) -> int:
     return int(torch.count_nonzero(p.snapshots[p.slot(round), client, bench.layout.shared]))
 
 
+@reads(lambda round, own, pulls: [Row("snapshots", peer, round - age) for peer, age, _ in pulls])
 def masked_average(bench: Bench, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
     """omega <- mask * (weighted mean over {self} + peers of those that hold the coordinate; 0 where nobody does)."""
     p, shared = bench.population, bench.layout.shared

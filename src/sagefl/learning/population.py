@@ -10,13 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .layout import ALIGN, Layout
 
-__all__ = ["Population"]
+__all__ = ["Population", "Storage"]
+
+
+class Storage(Protocol):
+    """A population as seen from outside: named tables of rows, wherever the rows lie."""
+
+    def reset(self, row: Tensor) -> None:
+        """Everybody starts from the same weights, head included, with a fresh optimiser."""
+
+    def shapes(self) -> Iterator[tuple[str, int, int]]:
+        """Everything a checkpoint must hold, as (name, rows, columns)."""
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Some rows of a table."""
+
+    def write(self, name: str, start: int, rows: Tensor) -> None:
+        """Overwrite rows of a table."""
 
 
 @dataclass
@@ -91,3 +108,21 @@ class Population:
                 yield "voices", self.voices
         for name, tensor in self.extras.items():
             yield f"extras.{name}", tensor
+
+    def shapes(self) -> Iterator[tuple[str, int, int]]:
+        """`tensors` as flat tables: (name, rows, columns)."""
+        for name, tensor in self.tensors():
+            rows, columns = _flat(tensor).shape
+            yield name, rows, columns
+
+    def read(self, name: str, start: int, stop: int) -> Tensor:
+        """Some rows of a flat table; nothing is copied."""
+        return _flat(dict(self.tensors())[name])[start:stop]
+
+    def write(self, name: str, start: int, rows: Tensor) -> None:
+        """Overwrite rows of a flat table."""
+        self.read(name, start, start + len(rows)).copy_(rows)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    return tensor.view(-1, tensor.shape[-1]) if tensor.dim() > 1 else tensor.view(1, -1)

@@ -6,6 +6,7 @@ One epoch of mini-batches (optionally capped), Adam on the flat row. What a publ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,10 +77,17 @@ class LocalTraining:
         """After the last batch of an epoch."""
 
 
-def adam_step(row: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: Tensor, rate: float) -> None:
-    """torch's own fused Adam on one flat row; padding stays zero because its gradient is zero."""
+def adam_step(
+    rows: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    first: Sequence[Tensor],
+    second: Sequence[Tensor],
+    steps: Sequence[Tensor],
+    rate: float,
+) -> None:
+    """torch's own fused Adam on flat rows, each at its own step; padding stays zero because its gradient is zero."""
     adam(
-        [row], [gradient], [first], [second], [], [step],
+        list(rows), list(gradients), list(first), list(second), [], list(steps),
         foreach=False, capturable=False, differentiable=False, fused=True, has_complex=False,
         amsgrad=False, beta1=0.9, beta2=0.999, lr=rate, weight_decay=0.0, eps=1e-8, maximize=False,
     )  # fmt: skip
@@ -109,7 +117,7 @@ def run_epoch(
         with torch.no_grad():
             first, second, step = moments
             c = hooks.columns(local)
-            adam_step(local.row[c], local.gradient[c], first[c], second[c], step, options.learning_rate)
+            adam_step([local.row[c]], [local.gradient[c]], [first[c]], [second[c]], [step], options.learning_rate)
             hooks.stepped(local)
         total += float(loss.detach()) * len(xb)
     hooks.end(local, model)

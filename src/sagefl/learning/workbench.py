@@ -86,10 +86,10 @@ class Workbench:
         total, seen = 0.0, 0
         with self._own_draws(round, client):
             for epoch in range(o.epochs):
-                local.epoch, order = epoch, self._batches(client, round, epoch)
+                local.epoch, order = epoch, self.batches(client, round, epoch)
                 total += run_epoch(self.model, local, moments, *self._samples(order), o, self.hooks)
                 seen += len(order)
-        self._refuse_changed_buffers()
+        self.refuse_changed_buffers(self.model)
         p.snapshots[p.slot(round), client].copy_(row)
         return total / seen, seen
 
@@ -124,48 +124,34 @@ class Workbench:
 
         A group is evaluated as the average of its members' shared blocks under this client's own head.
         """
-        p, shared = self.population, self.layout.shared
-        mine = p.voices[p.slot(round), client]
-        rows = [mine if m is None else p.snapshots[p.slot(round, m[1]), m[0]] for m in models]
+        rows = self.candidates(client, round, models, None if metric == "distance" else groups)
         if metric == "distance":
-            return _finite([float((row[shared] - mine[shared]).norm()) for row in rows])
-        if groups is not None:
-            rows = [self._average(mine, [rows[i] for i in group]) for group in groups]
-        return _finite([self._judge(row, indices, metric) for row in rows])
+            p, shared = self.population, self.layout.shared
+            mine = p.voices[p.slot(round), client]
+            return finite([float((row[shared] - mine[shared]).norm()) for row in rows])
+        return finite([self._judge(row, indices, metric) for row in rows])
 
     def evaluate(self, client: int, indices: Indices) -> tuple[int, float]:
         """(number right, mean clipped cross-entropy) of the present row on own samples."""
         self.layout.bind(self.model, self.population.params[client])
-        logits = self._infer(self.corpus.train_x, indices)
-        y = self.corpus.train_y[torch.from_numpy(indices)]
-        return int((logits.argmax(1) == y).sum()), float(clipped_ce(logits, y).mean())
+        return self.evaluated(self._infer(self.corpus.train_x, indices), indices)
 
     def confusion(self, client: int, subset: Indices) -> npt.NDArray[np.int64]:
         """Confusion matrix (true x predicted) of the present row on the shared test set."""
         self.layout.bind(self.model, self.population.params[client])
-        predicted = self._infer(self.corpus.test_x, subset).argmax(1).numpy()
-        truth = self.corpus.test_y[torch.from_numpy(subset)].numpy()
-        classes = self.corpus.classes
-        flat = np.bincount(truth * classes + predicted, minlength=classes * classes)
-        return flat.reshape(classes, classes)
+        return self.confused(self._infer(self.corpus.test_x, subset), subset)
 
     def gram(self, client: int) -> Floats:
         """The centred, normalised Gram matrix of this client's representation of some test images (for linear CKA)."""
         self.layout.bind(self.model, self.population.params[client])
-        indices = np.arange(min(PULSE, len(self.corpus.test_x)))
-        z = self._infer(self.corpus.test_x, indices, "latents").flatten(1)
-        z = z - z.mean(0)
-        gram = (z @ z.T).double()  # a norm of 65,000 numbers summed in float32 would be off by 1e-4
-        normal: Floats = (gram / gram.norm().clamp(min=1e-12)).float().flatten().numpy()
-        return normal
+        return normal_gram(self._infer(self.corpus.test_x, self.pulse, "latents"))
 
     # What a client does for others --------------------------------------------------------------------------------
 
     def answer(self, client: int, round: int, age: int, indices: Indices, kind: str) -> npt.NDArray[np.generic]:
         """A peer's answers to anchor inputs from its published row: top-1 labels, latents or log-probabilities."""
         self._bind(client, round, age)
-        out = self._infer(self.corpus.train_x, indices, kind)
-        return out.argmax(1).numpy() if kind == "labels" else out.numpy()
+        return told(self._infer(self.corpus.train_x, indices, kind), kind)
 
     def apply(self, client: int, function: Callable[..., Any], *args: Any) -> Any:
         """``function(workbench, client, *args)``: a step that a method or a setting brings along."""
@@ -200,7 +186,8 @@ class Workbench:
         finally:
             generator.set_state(before)
 
-    def _batches(self, client: int, round: int, epoch: int) -> Indices:
+    def batches(self, client: int, round: int, epoch: int) -> Indices:
+        """The training samples of an epoch in the order of its batches."""
         shard = self.corpus.shards[client]
         order = stream(self.seed, "batches", round, client, epoch).permutation(len(shard))
         if self.options.max_batches is not None:
@@ -231,6 +218,21 @@ class Workbench:
             )
         return part
 
+    def candidates(
+        self,
+        client: int,
+        round: int,
+        models: Sequence[tuple[int, int] | None],
+        groups: Sequence[Sequence[int]] | None,
+    ) -> list[Tensor]:
+        """The rows that `inspect` judges: those of `models`, or one per group."""
+        p = self.population
+        mine = p.voices[p.slot(round), client]
+        rows = [mine if m is None else p.snapshots[p.slot(round, m[1]), m[0]] for m in models]
+        if groups is None:
+            return rows
+        return [self._average(mine, [rows[i] for i in group]) for group in groups]
+
     def _average(self, mine: Tensor, rows: Sequence[Tensor]) -> Tensor:
         """The mean of some shared blocks under one's own head."""
         average, shared = mine.clone(), self.layout.shared
@@ -238,9 +240,11 @@ class Workbench:
         return average
 
     def _judge(self, row: Tensor, indices: Indices, metric: str) -> Any:
-        """One full model on own samples: its 0-1 risk, its mean cross-entropy, or all its losses."""
         self.layout.bind(self.model, row)
-        logits = self._infer(self.corpus.train_x, indices)
+        return self.judged(self._infer(self.corpus.train_x, indices), indices, metric)
+
+    def judged(self, logits: Tensor, indices: Indices, metric: str) -> Any:
+        """One full model on own samples: its 0-1 risk, its mean cross-entropy, or all its losses."""
         y = self.corpus.train_y[torch.from_numpy(indices)]
         if metric == "error":
             return float((logits.argmax(1) != y).double().mean())
@@ -251,16 +255,48 @@ class Workbench:
         values = clipped_ce(logits, y) if loss == "ce" else (logits.argmax(1) != y).float()
         return values.numpy()
 
-    def _refuse_changed_buffers(self) -> None:
-        for name, buffer in self.model.named_buffers():
-            if not torch.equal(buffer, self._buffers[name]):
+    def evaluated(self, logits: Tensor, indices: Indices) -> tuple[int, float]:
+        """(number right, mean clipped cross-entropy) of logits on training-split samples."""
+        y = self.corpus.train_y[torch.from_numpy(indices)]
+        return int((logits.argmax(1) == y).sum()), float(clipped_ce(logits, y).mean())
+
+    def confused(self, logits: Tensor, subset: Indices) -> npt.NDArray[np.int64]:
+        """Confusion matrix (true x predicted) of logits on test images."""
+        truth = self.corpus.test_y[torch.from_numpy(subset)].numpy()
+        classes = self.corpus.classes
+        flat = np.bincount(truth * classes + logits.argmax(1).numpy(), minlength=classes * classes)
+        return flat.reshape(classes, classes)
+
+    @property
+    def pulse(self) -> Indices:
+        """The test images on which representations are compared."""
+        return np.arange(min(PULSE, len(self.corpus.test_x)))
+
+    def refuse_changed_buffers(self, model: nn.Module) -> None:
+        """Buffers are constants: refuse a model (this one or a copy of it) that has changed one."""
+        for name, buffer in model.named_buffers():
+            if not torch.equal(buffer.cpu(), self._buffers[name]):
                 raise ModelError(
                     f"buffer {name!r} changed during training: buffers are constants shared by all clients; "
                     "make it a parameter, or use a layer without running state"
                 )
 
 
-def _finite(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+def told(out: Tensor, kind: str) -> npt.NDArray[np.generic]:
+    """What a peer answers, of what its model gave."""
+    return out.argmax(1).numpy() if kind == "labels" else out.numpy()
+
+
+def normal_gram(latents: Tensor) -> Floats:
+    """The centred Gram matrix of some representations, scaled to norm 1, flat."""
+    z = latents.flatten(1)
+    z = z - z.mean(0)
+    gram = (z @ z.T).double()  # a norm of 65,000 numbers summed in float32 would be off by 1e-4
+    normal: Floats = (gram / gram.norm().clamp(min=1e-12)).float().flatten().numpy()
+    return normal
+
+
+def finite(values: Sequence[Any]) -> npt.NDArray[np.float64]:
     """A model that has diverged measures badly, not NaN: rules must be able to compare it."""
     worst = float(np.finfo(np.float32).max)
     return np.nan_to_num(np.array(values, dtype=np.float64), nan=worst, posinf=worst)

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from ..learning.population import Population
+from ..learning.population import Storage
 from .files import PARTIAL, RunError, explained
 
 __all__ = ["Checkpoint", "CheckpointError", "latest", "restore", "save"]
@@ -42,7 +41,7 @@ class Checkpoint:
     states: dict[str, Any]
 
 
-def save(directory: Path, round: int, population: Population, identity: str, states: dict[str, Any]) -> None:
+def save(directory: Path, round: int, population: Storage, identity: str, states: dict[str, Any]) -> None:
     """Write the checkpoint from which `round` is the next round to run."""
     root = directory / "checkpoint"
     target, partial = root / f"round-{round:05d}", root / f".round-{round:05d}{PARTIAL}"
@@ -51,9 +50,9 @@ def save(directory: Path, round: int, population: Population, identity: str, sta
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             digests = {}
-            for name, rows in _chunks(population):
-                save_file({"rows": rows}, partial / name)
-                digests[name] = _digest(partial / name)
+            for file, name, start, stop, _ in _chunks(population):
+                save_file({"rows": population.read(name, start, stop)}, partial / file)
+                digests[file] = _digest(partial / file)
             content = {"version": VERSION, "round": round, "identity": identity, "chunks": digests, "states": states}
             sealed = {"content": content, "digest": _seal(content)}
             (partial / "manifest.json").write_text(json.dumps(sealed), encoding="utf-8")
@@ -77,15 +76,13 @@ def latest(directory: Path, identity: str) -> tuple[Checkpoint | None, list[str]
     return None, refused
 
 
-def restore(checkpoint: Checkpoint, population: Population) -> None:
+def restore(checkpoint: Checkpoint, population: Storage) -> None:
     """Fill the population in place."""
-    for name, rows in _chunks(population):
-        stored = load_file(checkpoint.path / name)["rows"]
-        if stored.shape != rows.shape:
-            raise CheckpointError(
-                f"{checkpoint.path / name} holds {tuple(stored.shape)}, the run needs {tuple(rows.shape)}"
-            )
-        rows.copy_(stored)
+    for file, name, start, stop, columns in _chunks(population):
+        stored, needed = load_file(checkpoint.path / file)["rows"], (stop - start, columns)
+        if stored.shape != needed:
+            raise CheckpointError(f"{checkpoint.path / file} holds {tuple(stored.shape)}, the run needs {needed}")
+        population.write(name, start, stored)
 
 
 def _stored(root: Path) -> list[tuple[int, Path]]:
@@ -94,13 +91,12 @@ def _stored(root: Path) -> list[tuple[int, Path]]:
     return sorted(((int(number), path) for number, path in named if number.isdecimal()), reverse=True)
 
 
-def _chunks(population: Population) -> Iterator[tuple[str, Tensor]]:
-    """The population as named slices of bounded size; writing to a slice writes to the population."""
-    for name, tensor in population.tensors():
-        flat = tensor.view(-1, tensor.shape[-1]) if tensor.dim() > 1 else tensor.view(1, -1)
-        rows = max(1, CHUNK_BYTES // (4 * flat.shape[1]))
-        for i, start in enumerate(range(0, len(flat), rows)):
-            yield f"{name}-{i:04d}.safetensors", flat[start : start + rows]
+def _chunks(population: Storage) -> Iterator[tuple[str, str, int, int, int]]:
+    """The population in slices of bounded size: (file, table, first row, last row + 1, columns)."""
+    for name, total, columns in population.shapes():
+        rows = max(1, CHUNK_BYTES // (4 * columns))
+        for i, start in enumerate(range(0, total, rows)):
+            yield f"{name}-{i:04d}.safetensors", name, start, min(start + rows, total), columns
 
 
 def _verified(path: Path, identity: str) -> Checkpoint:

@@ -221,12 +221,23 @@ class RunConfig(_Section):
 
 
 class Execution(_Section):
-    """How a run is carried out; none of it changes the result."""
+    """How a run is carried out; none of it changes the result (`stacked`: beyond floating-point rounding)."""
 
-    engine: Literal["auto", "sequential", "processes"] = Field(
+    engine: Literal["auto", "sequential", "processes", "stacked", "ray"] = Field(
         default="auto", description="which engine carries out the work"
     )
-    workers: int | None = Field(default=None, ge=1, description="worker processes; default: the cores of this machine")
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        description="worker processes (stacked on a CPU: threads); default: the cores of this machine",
+    )
+    device: str | None = Field(
+        default=None, description="where stacked work is done: cpu, cuda, cuda:1, mps; default: an accelerator if any"
+    )
+    ray_address: str | None = Field(
+        default=None,
+        description="Ray cluster to join (ray): HOST:PORT, auto or local; default: one that is found, else a local one",
+    )
     checkpoint_every: int = Field(default=10, ge=1, description="rounds between checkpoints")
 
 

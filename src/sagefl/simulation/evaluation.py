@@ -88,7 +88,8 @@ def diversity(world: World, engine: Engine) -> float | None:
     total: Floats = np.zeros(1)
     for gram in engine.map("gram", [(int(k),) for k in chosen]):
         total = total + gram
-    spread = float(1.0 - (np.dot(total, total) - count) / (count * (count - 1)))
+    norm = np.square(total).sum()  # a dot product would depend on the number of BLAS threads
+    spread = float(1.0 - (norm - count) / (count * (count - 1)))
     return spread if isfinite(spread) else None  # a diverged model has no representation
 
 

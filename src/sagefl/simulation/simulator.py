@@ -24,6 +24,7 @@ from ..topology import poison_row
 from . import checkpoint
 from .config import Execution, RunConfig
 from .engines import Engine, make_engine
+from .engines.base import LostRowsError
 from .evaluation import Evaluation, Measured, ProxyCheck, check_proxy, diversity, evaluate
 from .files import RunError, explained
 from .losses import losses_path, write_losses
@@ -36,6 +37,8 @@ from .world import World
 __all__ = ["Callback", "InterruptedRunError", "Simulator"]
 
 logger = logging.getLogger(__name__)
+
+LOSSES = 3  # how often in a row a run goes back to the same checkpoint before it gives up
 
 
 class InterruptedRunError(RunError):
@@ -69,16 +72,25 @@ class Simulator:
     ) -> None:
         self.config, self.directory = config, directory
         self.execution = execution or Execution()
-        self.method: Method = method(config.method.id, **config.method.options)
+        fresh = self._new_method()  # before the world: a mistake shows at once
         self.world = world or World.build(config)
+        self.callbacks = callbacks
+        self._told = 0  # rounds that callbacks know of
+        self._stop = threading.Event()
+        self._begin_with(fresh)
+
+    def _new_method(self) -> Method:
+        return method(self.config.method.id, **self.config.method.options)
+
+    def _begin_with(self, fresh: Method) -> None:
+        """Everything that rounds add to, as it is before the first one."""
+        self.method = fresh
         self.privacy: PrivacyLedger | None = None
         if (how := self.world.mechanism) is not None:
             make_private(self.method, how)
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
-        self.callbacks = callbacks
         self.states: dict[int, State] = {}
-        self.recorder = Recorder(directory, self.world, self.method.exchange)
-        self._stop = threading.Event()
+        self.recorder = Recorder(self.directory, self.world, self.method.exchange)
 
     @property
     def asked_to_stop(self) -> bool:
@@ -96,6 +108,8 @@ class Simulator:
                 self.world,
                 self.method.training,
                 workers=self.execution.workers,
+                device=self.execution.device,
+                ray_address=self.execution.ray_address,
                 extras=self.method.exchange.extras(self.world.layout.width, self.world.layout.shared_stop),
             )
             try:
@@ -110,12 +124,39 @@ class Simulator:
         for callback in self.callbacks:
             callback.start(self.config, first)
         try:
-            self._rounds(engine, first)
+            self._keep_going(engine, first)
             summary = self._finish()
             return summary
         finally:
             for callback in self.callbacks:
                 callback.end(summary)
+
+    def _keep_going(self, engine: Engine, first: int) -> None:
+        """All rounds; where rows are lost with the workers that held them, from the last checkpoint once more."""
+        losses = 0
+        while True:
+            try:
+                self._rounds(engine, first)
+                return
+            except LostRowsError as lost:
+                back = self._go_back(engine, lost)
+                losses = losses + 1 if back == first else 1
+                if losses > LOSSES:
+                    raise
+                first = back
+
+    def _go_back(self, engine: Engine, lost: LostRowsError) -> int:
+        """Bring the run to its last checkpoint on new workers; more may be lost on the way."""
+        for _ in range(LOSSES):
+            logger.warning("%s; going back to the last checkpoint", lost)
+            self.directory.event("lost", why=str(lost))
+            try:
+                lost.rebuild()
+                self._begin_with(self._new_method())
+                return self._resume(engine)
+            except LostRowsError as again:
+                lost = again
+        raise lost
 
     def _rounds(self, engine: Engine, first: int) -> None:
         rounds, every = self.config.rounds, self.execution.checkpoint_every
@@ -123,8 +164,9 @@ class Simulator:
             clock = Clock()
             happened = self._round(engine, done - 1, clock)
             record = self._record(happened, clock)
-            for callback in self.callbacks:
+            for callback in self.callbacks if done > self._told else ():
                 callback.round(record)
+            self._told = max(self._told, done)
             stopping = self._stop.is_set() and done < rounds
             if due := done == rounds or stopping or done % every == 0:
                 with clock.phase("checkpoint"):

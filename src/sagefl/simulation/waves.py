@@ -150,14 +150,15 @@ class Waves:
         losses = desk.losses(decision, probe)
         ahead = min([b for b in BLOCKS if b >= probe.stop] or [probe.stop])
         stop = probe.stop if probe.mask is not None else min(ahead, len(desk.anchors))
+        rows = [decision.ledger.rows[peer] for peer in probe.peers]
+        missing = np.isnan(losses[rows, probe.start : stop])
+        if probe.mask is not None:
+            missing &= probe.mask
+        every = np.arange(probe.start, stop)
         errands = []
-        for i, peer in enumerate(probe.peers):
-            row = decision.ledger.rows[peer]
-            missing = np.isnan(losses[row, probe.start : stop])
-            if probe.mask is not None:
-                missing &= probe.mask[i]
-            if missing.any():
-                columns = probe.start + np.flatnonzero(missing)
+        for peer, row, lacking, count in zip(probe.peers, rows, missing, missing.sum(axis=1).tolist(), strict=True):
+            if count:
+                columns = every if count == len(every) else every[lacking]
                 errands.append(_Errand(client, row, _number(peer), columns, probe))
         return errands
 

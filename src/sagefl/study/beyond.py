@@ -22,7 +22,7 @@ from typing import Any
 from .canvas import Drawn, drawing, save, tidy
 from .collect import Record
 from .intervals import Estimate, estimate, t_tail
-from .matrix import Cell, plan
+from .matrix import Cell, plan, preset_of
 from .results import Configuration
 
 __all__ = [
@@ -81,19 +81,26 @@ OUTCOMES = {
 }
 
 
-def plan_beyond(
-    preset: str = "laptop", worlds: Mapping[Configuration, Sequence[int]] = WORLDS, overrides: Any = None
-) -> list[Cell]:
-    """The cells, the arms that matter most first; those of the paper are shared with its study."""
+def plan_beyond(preset: str = "laptop", *, arms: int | None = None, overrides: Any = None) -> list[Cell]:
+    """The cells, the arms that matter most first; those of the paper are shared with its study.
+
+    At a preset without Fashion-MNIST (smoke) the same worlds on the preset's own data show the machinery.
+    """
+    data = preset_of(preset).datasets
     return [
         cell
-        for arm in ARMS
-        for world, seeds in worlds.items()
+        for arm in ARMS[:arms]
+        for world, seeds in WORLDS.items()
         for cell in plan(
-            preset, datasets=[world.dataset], topologies=[world.topology], alphas=[world.alpha],
-            methods=[arm.spec], seeds=seeds, overrides=overrides,
+            preset,
+            datasets=[world.dataset if world.dataset in data else data[0]],
+            topologies=[world.topology],
+            alphas=[world.alpha],
+            methods=[arm.spec],
+            seeds=seeds,
+            overrides=overrides,
         )
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)
@@ -198,7 +205,14 @@ def to_markdown(records: Sequence[Record], scale: Sequence[str], command: str) -
     """The whole account: scale, arms, comparisons."""
     parts = ["# Beyond the paper on trained models", *(f"- {line}" for line in scale), f"\n    {command}\n"]
     made = compare_arms(records)
-    parts += [_primary(made), "## Arms", _arms(standings(records)), "## Against gossip", _against(made)]
+    parts += [
+        _primary(made),
+        "![Gain against evidence and bytes](price.png)\n" if made else "",
+        "## Arms",
+        _arms(standings(records)),
+        "## Against gossip",
+        _against(made),
+    ]
     return "\n".join(parts) + "\n"
 
 

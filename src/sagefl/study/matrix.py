@@ -19,7 +19,7 @@ from ..simulation.config import RunConfig, merged
 from .published import STAND_INS
 from .results import ALPHAS, METHODS, Configuration
 
-__all__ = ["PAPER_METHODS", "PRESETS", "Cell", "Preset", "StudyError", "absent", "plan", "scale_of"]
+__all__ = ["PAPER_METHODS", "PRESETS", "Cell", "Preset", "StudyError", "absent", "plan", "preset_of", "scale_of"]
 
 PAPER_METHODS = tuple(m for m in METHODS if m != "sage-os-table")
 
@@ -121,7 +121,7 @@ def plan(
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
     """The cells of a study, complete configurations first; empty axes are the preset's own."""
-    chosen = _preset(preset)
+    chosen = preset_of(preset)
     axes = product(
         seeds or chosen.seeds,
         datasets or chosen.datasets,
@@ -136,7 +136,8 @@ def plan(
     return list({cell.config.digest: cell for cell in cells}.values())
 
 
-def _preset(name: str) -> Preset:
+def preset_of(name: str) -> Preset:
+    """The preset of a name."""
     if name not in PRESETS:
         raise StudyError(f"unknown preset {name!r}{nearest(name, PRESETS)}; presets: {', '.join(PRESETS)}")
     return PRESETS[name]

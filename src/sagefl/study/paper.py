@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -94,8 +94,10 @@ def left_out(missing: dict[str, tuple[str, list[Cell]]], failures: Sequence[Fail
     return lines
 
 
-def write(out: Path, findings: Findings, command: str, notes: Sequence[str] = ()) -> Path:
-    """Tables, figures, claims, cells and the report into a folder; returns the report."""
+def write(
+    out: Path, findings: Findings, command: str, notes: Sequence[str] = (), pages: Mapping[str, str] | None = None
+) -> Path:
+    """Tables, figures, claims, cells and the report into a folder; returns the report, which links `pages`."""
     for folder in (out, out / "tables", out / "figures"):
         folder.mkdir(parents=True, exist_ok=True)
     for table in findings.tables:
@@ -124,6 +126,7 @@ def write(out: Path, findings: Findings, command: str, notes: Sequence[str] = ()
         findings.sweeps,
         notes,
         measured,
+        pages or {},
     )
     (out / "report.html").write_text(to_page(report), encoding="utf-8")
     return out / "report.html"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from statistics import fmean
 
@@ -48,14 +48,6 @@ pre { background: var(--card); padding: .8rem; overflow-x: auto; }
 """
 
 
-_RUNS = (
-    "<p>The runs themselves, round by round and decision by decision: "
-    "<code>sagefl report runs/cells -o runs.html</code> puts them into one page beside this one, "
-    "<code>sagefl view runs/cells</code> shows them live (where <code>--cells</code> named another folder, name that)."
-    "</p>"
-)
-
-
 @dataclass(frozen=True)
 class Report:
     """What a report is made of."""
@@ -69,6 +61,7 @@ class Report:
     sweeps: Sequence[SweepRow] = ()
     notes: Sequence[str] = ()  # cells missing or failed
     measured: bool = True
+    pages: Mapping[str, str] = field(default_factory=dict)  # frozen views of the runs: title -> file beside the report
 
 
 def to_page(report: Report) -> str:
@@ -93,7 +86,7 @@ def to_page(report: Report) -> str:
         "<p>Everything above is computed from <code>cells.csv</code> and <code>sweeps.csv</code> beside this file and "
         "the published tables shipped with sagefl; <code>sagefl study paper --from FOLDER --out FOLDER</code> builds "
         "it again.</p>",
-        _RUNS if report.measured else "",
+        _runs(report.pages) if report.measured else "",
     ]
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -164,6 +157,17 @@ def _tone(finding: Finding) -> str:
 def _figure(drawn: Drawn) -> str:
     caption = f"<b>{escape(drawn.title)}.</b> {escape(drawn.caption)}"
     return f"<figure>{inline(drawn)}<figcaption>{caption}</figcaption></figure>"
+
+
+def _runs(pages: Mapping[str, str]) -> str:
+    """Where the runs themselves can be seen."""
+    if not pages:
+        return (
+            "<p>The runs themselves, round by round and decision by decision: <code>sagefl report CELLS -o runs.html"
+            "</code> freezes them into one page, <code>sagefl view CELLS</code> shows them live.</p>"
+        )
+    links = ", ".join(f'<a href="{escape(file)}">{escape(title)}</a>' for title, file in pages.items())
+    return f"<p>The runs themselves, round by round and decision by decision (first seed): {links}.</p>"
 
 
 def _sweeps(rows: Sequence[SweepRow]) -> str:

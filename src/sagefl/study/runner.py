@@ -107,7 +107,9 @@ class _Rounds:
         """Nothing more to say."""
 
 
-def _simulate(config: RunConfig, directory: Path, execution: Execution, say: Any) -> None:
+def _simulate(
+    config: RunConfig, directory: Path, execution: Execution, say: Any, dataset: Dataset | None = None
+) -> None:
     """Run one cell; InterruptedRunError if a signal asked to stop, even where it came too late or a worker heard it."""
     from ..simulation.rundir import RunDirectory
     from ..simulation.simulator import InterruptedRunError, Simulator
@@ -115,7 +117,7 @@ def _simulate(config: RunConfig, directory: Path, execution: Execution, say: Any
 
     if (directory / "summary.json").is_file():
         return  # another study was faster
-    world = World.build(config, _dataset(config.data.dataset))
+    world = World.build(config, dataset or _dataset(config.data.dataset))
     simulator = Simulator(config, RunDirectory(directory), execution, world=world, callbacks=[_Rounds(say)])
     try:
         simulator.run()
@@ -305,9 +307,11 @@ def _asked_to_stop(stop: threading.Event) -> Iterator[None]:
 
 def _work(line: Connection) -> None:
     """A worker's life: cells until the line ends. Ctrl-C reaches it through its parent only; it goes when that does."""
+    from ..learning.memory import keep_freed_memory
     from ..simulation.simulator import InterruptedRunError
 
     os.setpgid(0, 0)
+    keep_freed_memory()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, Protocol
 
 from ...errors import SageflError
-from ...learning.population import Population
+from ...learning.population import Population, Storage
 from ...learning.training import LocalTraining, TrainingOptions
 from ..world import World
 
-__all__ = ["Call", "Engine", "EngineError", "allocate", "parts"]
+__all__ = ["Call", "Engine", "EngineError", "LostRowsError", "allocate", "parts"]
 
 Call = tuple[Any, ...]
 
@@ -20,10 +20,20 @@ class EngineError(SageflError, RuntimeError):
     """The work could not be carried out."""
 
 
+class LostRowsError(EngineError):
+    """Rows are gone with the workers that held them; `rebuild` makes new ones, which a checkpoint must fill."""
+
+    def __init__(self, message: str, rebuild: Callable[[], None]) -> None:
+        super().__init__(message)
+        self.rebuild = rebuild
+
+
 class Engine(Protocol):
     """What the round loop needs."""
 
-    population: Population
+    @property
+    def population(self) -> Storage:
+        """Every client's rows."""
 
     def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
         """Run a workbench task for every call; `weights` say how long each takes, longest first."""

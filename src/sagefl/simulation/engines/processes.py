@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
+from ...learning.memory import keep_freed_memory
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
 from ..world import World
@@ -109,6 +110,7 @@ def _attach(*made_of: Any) -> None:
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
+    keep_freed_memory()
     _bench = Workbench(*made_of)
 
 

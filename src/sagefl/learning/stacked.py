@@ -1,0 +1,413 @@
+"""Many clients as one batched computation (``torch.func.vmap`` over rows of the population matrix).
+
+`StackedBench` does for many calls at once what `Workbench` does for one: local training, answers to probes,
+inspections and evaluation. The random streams are the workbench's own, so every client trains on the same batches in
+the same order; sums are taken in another order, so results agree within floating-point tolerance, not bit for bit.
+
+Nothing is padded while training: a model may have a loss of its own that averages over the batch, and a padded sample
+would weigh in it. At every step clients whose batches have the same length are stacked, ragged last batches by their
+exact length; that is exact for any module. Inference is padded where a sample's output does not depend on its company,
+which is tried out once (a batch norm without running statistics does depend on it: there, too, equal lengths only).
+
+The population stays in host memory and visits the device in chunks, so it may be larger than the device, and whatever
+is not stacked (mixing, a method's own steps, scores of latents) works on it as ever. Per client are done, as well: the
+training of a method with hooks of its own, and whatever vmap refuses or does not get right (dropout, whose draws are
+per client; data-dependent control flow; changed buffers). Both are found out once, by doing a small step both ways.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from .models import plain, training_loss
+from .training import LocalTraining, adam_step
+from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram, told
+
+__all__ = ["MOST", "StackedBench", "available_memory", "clients_that_fit"]
+
+MOST = 256  # clients in a chunk; more only makes it larger, not faster
+SHARE = 0.5  # of the memory that is free, for a chunk
+CPU_ROOM = 64 << 20  # bytes of a chunk on a CPU: beyond its caches larger chunks are slower
+Finish = Callable[[int, Tensor], Any]
+
+
+class _Calling(nn.Module):
+    """Lets `functional_call` reach any function of a model, not only its forward."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[..., Tensor], *args: Tensor) -> Tensor:
+        return function(self.model, *args)
+
+
+@dataclass
+class _Chunk:
+    """Some clients on the device: what `Workbench.train` changes of a population, and scratch for gradients."""
+
+    rows: Tensor
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+    def __post_init__(self) -> None:
+        self.gradient = torch.zeros_like(self.rows)  # padding between parameters is never written
+
+    def of(self, members: Sequence[int]) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+        """Views of some clients' numbers, as the optimiser takes them."""
+        rows, first, second, steps = (
+            [tensor[i] for i in members] for tensor in (self.rows, self.first, self.second, self.steps)
+        )
+        return rows, first, second, steps
+
+
+class StackedBench:
+    """A workbench for many clients at once; `chunk` fixes how many (default: what fits into memory)."""
+
+    def __init__(self, bench: Workbench, device: torch.device, chunk: int | None = None) -> None:
+        self.bench, self.device, self._fixed = bench, device, chunk
+        self.model = plain(bench.model).to(device)
+        self._calling = _Calling(self.model)
+        self._gradient_of_one = grad_and_value(self._loss)
+        self._gradients = vmap(self._gradient_of_one)
+        corpus, free = bench.corpus, SHARE * available_memory(device, bench)
+        self._room = min(free, CPU_ROOM) if device.type == "cpu" else free
+        held = sum(t.nbytes for t in (corpus.train_x, corpus.test_x))
+        home = device if held < free / 2 else torch.device("cpu")  # where the images stay
+        self._train_x, self._test_x = corpus.train_x.to(home), corpus.test_x.to(home)
+        self._train_y = corpus.train_y.to(device)
+        self.training_trouble = _hooked(bench.hooks) or self._try_training()
+        self.inference_trouble = self._try_inference()
+        self._sample_bytes = self._measure_sample()
+
+    # The engine's side --------------------------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str | None:
+        """Why some of the work that could be stacked is done per client; None where all of it is stacked."""
+        return self.training_trouble or self.inference_trouble
+
+    def run(self, task: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """A task for every call, stacked where it can be."""
+        tasks: dict[str, Callable[[Sequence[Any]], list[Any]]] = {}
+        if self.training_trouble is None:
+            tasks |= {"train": self.train}
+        if self.inference_trouble is None:
+            tasks |= {"answer": self.answer, "inspect": self.inspect, "evaluate": self.evaluate}
+            tasks |= {"confusion": self.confusion, "gram": self.gram}
+        if task in tasks:
+            return tasks[task](calls)
+        function = getattr(self.bench, task)
+        return [function(*call) for call in calls]
+
+    # Training -----------------------------------------------------------------------------------------------------
+
+    def train(self, calls: Sequence[tuple[int, int]]) -> list[tuple[float, int]]:
+        """`Workbench.train` of many clients: chunks of clients with similar numbers of samples."""
+        shards, options = self.bench.corpus.shards, self.bench.options
+        order = sorted(range(len(calls)), key=lambda i: -len(shards[calls[i][0]]))
+        longest = max((len(shards[client]) for client, _ in calls), default=0)
+        at_once = self._fit(min(options.batch_size, longest), rows=6)
+        results: list[Any] = [None] * len(calls)
+        for start in range(0, len(order), at_once):
+            chosen = order[start : start + at_once]
+            trained = self._train_chunk([calls[i][0] for i in chosen], calls[chosen[0]][1])
+            for i, result in zip(chosen, trained, strict=True):
+                results[i] = result
+        self.bench.refuse_changed_buffers(self.model)
+        return results
+
+    def _train_chunk(self, clients: list[int], round: int) -> list[tuple[float, int]]:
+        p, o = self.bench.population, self.bench.options
+        picked = torch.tensor(clients)
+        stored = (p.params, p.first, p.second, p.steps)
+        moved = [tensor[picked].to(self.device) for tensor in stored]
+        if o.reset_optimizer:
+            for moment in moved[1:]:
+                moment.zero_()
+        chunk = _Chunk(*moved)
+        book: list[tuple[list[int], int, Tensor]] = []
+        seen = np.zeros(len(clients), dtype=np.int64)
+        self.model.train()
+        for epoch in range(o.epochs):
+            orders = [self.bench.batches(client, round, epoch) for client in clients]
+            seen += [len(order) for order in orders]
+            for start in range(0, max(map(len, orders)), o.batch_size):
+                for members, picks in _equal_batches(orders, start, o.batch_size):
+                    book.append((members, picks.shape[1], self._step(chunk, members, picks)))
+        published = p.snapshots[p.slot(round)]
+        for tensor, held in zip((published, *stored), (moved[0], *moved), strict=True):
+            tensor.index_copy_(0, picked, held.cpu())
+        totals = np.zeros(len(clients))
+        for members, samples, losses in book:
+            totals[members] += losses.cpu().double().numpy() * samples
+        return [(float(total), int(n)) for total, n in zip(totals / seen, seen, strict=True)]
+
+    def _step(self, chunk: _Chunk, members: list[int], picks: Indices) -> Tensor:
+        """One mini-batch of some clients of a chunk; returns their losses before it."""
+        index = torch.from_numpy(picks)
+        x, y = self._images(self._train_x, index), self._train_y[index.to(self.device)]
+        rows = chunk.rows if len(members) == len(chunk.rows) else chunk.rows[members]
+        gradients, losses = self._gradients(self._views(rows), x, y)
+        flat = chunk.gradient[: len(members)]
+        for name, view in self._views(flat).items():
+            view.copy_(gradients[name])
+        with torch.no_grad():
+            mine, first, second, steps = chunk.of(members)
+            adam_step(mine, flat.unbind(), first, second, steps, self.bench.options.learning_rate)
+        kept: Tensor = losses.detach()
+        return kept
+
+    def _loss(self, views: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor = functional_call(self._calling, views, (training_loss, x, y))
+        return loss
+
+    # Inference ----------------------------------------------------------------------------------------------------
+
+    def answer(self, calls: Sequence[tuple[int, int, int, Indices, str]]) -> list[Any]:
+        """`Workbench.answer` of many peers."""
+        p, results = self.bench.population, [None] * len(calls)
+        for wanted in dict.fromkeys(call[4] for call in calls):
+            at = [i for i, call in enumerate(calls) if call[4] == wanted]
+            asked = [(p.voices[p.slot(calls[i][1], calls[i][2]), calls[i][0]], calls[i][3]) for i in at]
+            answers = self._each(asked, self._train_x, wanted, partial(_told, wanted))
+            for i, answer in zip(at, answers, strict=True):
+                results[i] = answer
+        return results
+
+    def inspect(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """`Workbench.inspect`: the models a client has before it, in one pass each client."""
+        return [self._inspect(*call) for call in calls]
+
+    def _inspect(
+        self, client: int, round: int, models: Any, groups: Any, indices: Indices, metric: str
+    ) -> npt.NDArray[np.float64]:
+        if metric == "distance":
+            return self.bench.inspect(client, round, models, groups, indices, metric)
+        asked = [(row, indices) for row in self.bench.candidates(client, round, models, groups)]
+        return finite(
+            self._each(asked, self._train_x, "labels", lambda _, out: self.bench.judged(out, indices, metric))
+        )
+
+    def evaluate(self, calls: Sequence[tuple[int, Indices]]) -> list[Any]:
+        """`Workbench.evaluate` of many clients."""
+        asked = [(self.bench.population.params[client], indices) for client, indices in calls]
+        return self._each(asked, self._train_x, "labels", lambda i, out: self.bench.evaluated(out, calls[i][1]))
+
+    def confusion(self, calls: Sequence[tuple[int, Indices]]) -> list[Any]:
+        """`Workbench.confusion` of many clients, who usually see the same images."""
+        asked = [(self.bench.population.params[client], subset) for client, subset in calls]
+        return self._each(asked, self._test_x, "labels", lambda i, out: self.bench.confused(out, calls[i][1]))
+
+    def gram(self, calls: Sequence[tuple[int]]) -> list[Any]:
+        """`Workbench.gram` of many clients."""
+        pulse = self.bench.pulse
+        asked = [(self.bench.population.params[client], pulse) for (client,) in calls]
+        return self._each(asked, self._test_x, "latents", lambda _, out: normal_gram(out))
+
+    def _each(self, asked: Sequence[tuple[Tensor, Indices]], images: Tensor, kind: str, finish: Finish) -> list[Any]:
+        """``finish(i, output)`` for every (row, samples): the outputs of a chunk of rows come from one pass."""
+        results: list[Any] = [None] * len(asked)
+        for chosen in self._chunks([len(samples) for _, samples in asked]):
+            rows = torch.stack([asked[i][0] for i in chosen]).to(self.device)
+            outputs = self._outputs(rows, images, [asked[i][1] for i in chosen], kind).cpu()
+            for i, output in zip(chosen, outputs, strict=True):
+                results[i] = finish(i, output[: len(asked[i][1])])
+        return results
+
+    def _chunks(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Which rows go together: of one length, or (where padding is harmless) of at least half the longest."""
+        chosen: list[int] = []
+        room = shortest = 0
+        for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+            if chosen and (len(chosen) == room or lengths[i] < shortest):
+                yield chosen
+                chosen = []
+            if not chosen:
+                room = self._fit(min(lengths[i], CHUNK), rows=2)
+                shortest = lengths[i] // 2 if self._unmoved_by_company else lengths[i]
+            chosen.append(i)
+        if chosen:
+            yield chosen
+
+    def _outputs(self, rows: Tensor, images: Tensor, samples: Sequence[Indices], kind: str) -> Tensor:
+        """(rows, longest, ...): every row's outputs, shorter ones padded with their last sample's."""
+        if kind == "latents":
+            self.bench._part("latent")  # says what is missing
+        one = all(s is samples[0] for s in samples)
+        longest = max(map(len, samples))
+        picks = samples[0] if one else _padded(samples, longest)
+        index, views = torch.from_numpy(picks), self._views(rows)
+        forward = vmap(_latents if kind == "latents" else _logits, in_dims=(None, 0, None if one else 0))
+        self.model.eval()
+        with torch.no_grad():
+            starts = range(0, longest, CHUNK)
+            parts = [forward(self._calling, views, self._images(images, index[..., s : s + CHUNK])) for s in starts]
+            out = torch.cat(parts, dim=1)
+            return out.log_softmax(-1) if kind == "probs" else out
+
+    # Tools --------------------------------------------------------------------------------------------------------
+
+    def _views(self, rows: Tensor) -> dict[str, Tensor]:
+        """The parameters of many rows as views, by the names `_Calling` knows them by."""
+        slots = self.bench.layout.slots
+        return {f"model.{s.name}": rows[:, s.start : s.start + s.size].view(len(rows), *s.shape) for s in slots}
+
+    def _images(self, images: Tensor, index: Tensor) -> Tensor:
+        return as_input(images[index.to(images.device)].to(self.device))
+
+    def _fit(self, samples: int, rows: int) -> int:
+        """How many clients a chunk may hold when each needs so many samples and copies of its row."""
+        if self._fixed is not None:
+            return self._fixed
+        return clients_that_fit(self._room, 4 * rows * self.bench.layout.width + samples * self._sample_bytes)
+
+    # Trying out ---------------------------------------------------------------------------------------------------
+
+    def _trial(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Two clients with different weights and three samples each."""
+        row = self.bench.layout.flatten(self.bench.model).to(self.device)
+        index = torch.arange(6).remainder(len(self._train_y)).view(2, 3)
+        x, y = self._images(self._train_x, index), self._train_y[index.to(self.device)]
+        return torch.stack([row, 0.9 * row]), x, y
+
+    def _try_training(self) -> str | None:
+        """What is wrong with stacked training of this model: one step of two clients, both ways."""
+        rows, x, y = self._trial()
+        self.model.train()
+        try:
+            gradients, losses = self._gradients(self._views(rows), x, y)
+            for i in range(2):
+                one = {name: view[0] for name, view in self._views(rows[i : i + 1]).items()}
+                gradient, loss = self._gradient_of_one(one, x[i], y[i])
+                _agree(losses[i], loss)
+                for name, part in gradient.items():
+                    _agree(gradients[name][i], part)
+            self.bench.refuse_changed_buffers(self.model)
+        except Exception as error:  # whatever vmap or a user's module raises; per client it says what it has to say
+            return f"the model's training cannot be stacked: {_first_line(error)}"
+        return None
+
+    def _try_inference(self) -> str | None:
+        """What is wrong with stacked inference; finds out, too, whether a sample's output depends on its company."""
+        rows, x, _ = self._trial()
+        self._unmoved_by_company = False
+        self.model.eval()
+        views = self._views(rows)
+        try:
+            for forward in (_logits, *([_latents] if hasattr(self.model, "latent") else [])):
+                with torch.no_grad():
+                    stacked = vmap(forward, in_dims=(None, 0, 0))(self._calling, views, x)
+                    one = {name: view[0] for name, view in views.items()}
+                    _agree(stacked[0], forward(self._calling, one, x[0]))
+                    fewer = forward(self._calling, one, x[0, :2])
+            self._unmoved_by_company = _alike(fewer, stacked[0, :2])
+        except Exception as error:
+            return f"the model's inference cannot be stacked: {_first_line(error)}"
+        return None
+
+    def _measure_sample(self) -> int:
+        """Bytes a sample takes while a batch is trained: the layers' outputs, kept for and doubled by the way back."""
+        floats = 0
+
+        def count(module: nn.Module, args: Any, output: Any) -> None:
+            nonlocal floats
+            floats += output.numel() if isinstance(output, Tensor) else 0
+
+        _, x, y = self._trial()
+        leaves = [m for m in self.model.modules() if not list(m.children())]
+        handles = [m.register_forward_hook(count) for m in leaves]
+        # A model that fails here fails in training, too, and better explained.
+        with suppress(Exception), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            training_loss(self.model, x[0], y[0])
+        for handle in handles:
+            handle.remove()
+        return 4 * (3 * floats // len(x[0]) + 2 * x[0, 0].numel())
+
+
+def available_memory(device: torch.device, bench: Workbench) -> float:
+    """Bytes that are free on a device; in host memory less what the population has not touched yet."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    if device.type == "mps":
+        return float(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    reserved = sum(tensor.nbytes for _, tensor in bench.population.tensors()) + bench.population.snapshots.nbytes
+    return max(0.0, _host_memory() - reserved)
+
+
+def _host_memory() -> float:
+    """Bytes a process can still get, as Linux estimates it; elsewhere what the machine has."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def clients_that_fit(free: float, each: int) -> int:
+    """A power of two (so that small changes of what is free change nothing), at least 1 and at most `MOST`."""
+    fit = max(1, min(MOST, int(free // max(each, 1))))
+    return int(1 << (fit.bit_length() - 1))
+
+
+def _equal_batches(orders: Sequence[Indices], start: int, size: int) -> Iterator[tuple[list[int], Indices]]:
+    """The batches that begin at `start`, stacked by their exact lengths, with whose they are."""
+    members: dict[int, list[int]] = {}
+    for i, order in enumerate(orders):
+        if (length := min(size, len(order) - start)) > 0:
+            members.setdefault(length, []).append(i)
+    for length, group in sorted(members.items(), reverse=True):
+        yield group, np.stack([orders[i][start : start + length] for i in group])
+
+
+def _padded(samples: Sequence[Indices], longest: int) -> Indices:
+    """A row each, filled up with the last sample."""
+    picks = np.empty((len(samples), longest), dtype=np.int64)
+    for row, mine in zip(picks, samples, strict=True):
+        row[: len(mine)], row[len(mine) :] = mine, mine[-1]
+    return picks
+
+
+def _logits(calling: _Calling, views: dict[str, Tensor], x: Tensor) -> Tensor:
+    out: Tensor = functional_call(calling, views, (lambda model, x: model(x), x))
+    return out
+
+
+def _latents(calling: _Calling, views: dict[str, Tensor], x: Tensor) -> Tensor:
+    out: Tensor = functional_call(calling, views, (lambda model, x: model.latent(x), x))
+    return out
+
+
+def _told(kind: str, _: int, out: Tensor) -> Any:
+    return told(out, kind)
+
+
+def _hooked(hooks: LocalTraining) -> str | None:
+    if type(hooks) is LocalTraining:
+        return None
+    return f"the method trains in a way of its own ({type(hooks).__name__})"
+
+
+def _agree(ours: Tensor, theirs: Tensor) -> None:
+    if not _alike(ours, theirs):
+        raise ValueError("stacked and single results differ")
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return bool((a - b).norm() <= 1e-3 * b.norm() + 1e-6)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

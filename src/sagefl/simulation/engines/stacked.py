@@ -1,0 +1,72 @@
+"""The engine of an accelerator: all clients, or chunks of them, as one batched computation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...learning.stacked import StackedBench
+from ...learning.training import LocalTraining
+from ...learning.workbench import Workbench
+from ..world import World
+from .base import Call, EngineError, allocate, parts
+
+__all__ = ["Stacked", "accelerator", "find_device"]
+
+logger = logging.getLogger(__name__)
+
+
+class Stacked:
+    """Everybody at once, on one device; agrees with the other engines within floating-point tolerance.
+
+    What cannot be stacked (`StackedBench.trouble` says why) is done client by client on the CPU, with a warning.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        hooks: LocalTraining,
+        extras: dict[str, int] | None = None,
+        *,
+        device: torch.device | None = None,
+        threads: int = 1,
+        chunk: int | None = None,
+    ) -> None:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        self.population = allocate(world, extras, shared_memory=False)
+        bench = Workbench(*parts(world, hooks, self.population, shared_memory=False))
+        self.bench = StackedBench(bench, device or find_device(None), chunk)
+        if (trouble := self.bench.trouble) is not None:
+            logger.warning("%s: that part is done client by client", trouble)
+
+    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
+        """Stacked where it can be, in order otherwise."""
+        return self.bench.run(task, calls)
+
+    def close(self) -> None:
+        """Give torch its threads back."""
+        torch.set_num_threads(self._threads)
+
+
+def accelerator() -> torch.device | None:
+    """CUDA's or Apple's device, if there is one."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps") if torch.backends.mps.is_available() else None
+
+
+def find_device(name: str | None) -> torch.device:
+    """The device of a name; by default the accelerator if there is one, else the CPU."""
+    found = accelerator()
+    if name is None:
+        return found or torch.device("cpu")
+    kind, _, number = name.partition(":")
+    known = ("cpu",) if found is None else ("cpu", found.type)
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if kind not in known or (number and not (number.isdecimal() and int(number) < count)):
+        raise EngineError(f"there is no device {name!r} here: use {' or '.join(known)}")
+    return torch.device(name)

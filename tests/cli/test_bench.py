@@ -1,0 +1,100 @@
+"""`sagefl bench`: it measures the engines for real and recommends the fastest; the rule behind it, on given times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from sagefl.errors import SageflError
+from sagefl.simulation.benching import Report, Timing, Way, bench, recommended, ways
+from sagefl.simulation.config import RunConfig
+
+TINY = [
+    "--set", "clients=6", "--set", "model.name=mlp", "--set", "training.max_batches=1", "--rounds", "2",
+]  # fmt: skip
+
+
+def test_it_measures_every_engine_and_recommends_one(sagefl: Callable[..., Result]) -> None:
+    out = sagefl("bench", *TINY, "--workers", "2").stdout
+    assert out.startswith("fmnist-mini, mlp, 6 clients, 2 rounds each\n")
+    rows = re.findall(r"^(sequential|processes|stacked) +(\d) +(cpu) +(\d+\.\d+) +([\d,]+) +(\d+\.\d+) x$", out, re.M)
+    assert [(row[0], row[1]) for row in rows] == [("sequential", "1"), ("processes", "2"), ("stacked", "2")]
+    assert rows[0][5] == "1.00"
+    found = re.search(r"^Recommended here: --engine (\w+) --workers (\d)( --device cpu)?$", out, re.M)
+    assert found is not None
+    fastest = {row[0]: float(row[3]) for row in rows}
+    assert fastest[found[1]] <= 1.2 * min(fastest.values())  # printed figures are rounded
+    assert re.search(r"^Probing changes the time of a round by [+-]\d+\.\d% \(sage-os against rg\)\.$", out, re.M)
+    assert list(Path.cwd().iterdir()) == []  # nothing is left behind
+
+
+def test_a_config_of_ones_own_is_measured_and_mistakes_are_named(sagefl: Callable[..., Result]) -> None:
+    Path("own.toml").write_text('clients = 3\n[model]\nname = "mlp"\n[training]\nmax_batches = 1\n')
+    out = sagefl("bench", "--config", "own.toml", "--rounds", "2", "--workers", "1").stdout
+    assert "fmnist-mini, mlp, 3 clients, 2 rounds each" in out
+    assert "processes" not in out  # one worker is one process
+    assert "there is no device 'tpu' here" in sagefl("bench", *TINY, "--device", "tpu", code=2).output
+    assert "unknown key 'client'" in sagefl("bench", "--set", "client=3", code=2).output
+
+
+def test_what_is_tried_fits_the_machine_and_the_run() -> None:
+    def tried(cores: int, clients: int) -> list[tuple[str, int]]:
+        return [(way.engine, way.workers) for way in ways(cores, clients, "cpu")]
+
+    assert tried(1, 9) == [("sequential", 1), ("stacked", 1)]
+    assert tried(2, 9) == [("sequential", 1), ("processes", 2), ("stacked", 2)]
+    assert tried(12, 50) == [("sequential", 1), *(("processes", n) for n in (2, 4, 8, 12)), ("stacked", 12)]
+    assert tried(64, 6) == [("sequential", 1), *(("processes", n) for n in (2, 4, 6)), ("stacked", 64)]
+    assert tried(8, 1) == [("sequential", 1), ("stacked", 8)]
+
+
+def timing(engine: str, seconds: float | None) -> Timing:
+    return Timing(Way(engine, 2), "rg", seconds, 100, None if seconds else "it broke")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        ((3.0, 2.0, 2.5), "processes"),
+        ((3.0, 2.0, 1.0), "stacked"),
+        ((3.0, 2.0, 1.9), "processes"),  # not worth giving up results that are equal bit for bit
+        ((3.0, None, 3.1), "sequential"),
+        ((None, None, 9.0), "stacked"),
+    ],
+)
+def test_the_fastest_wins_but_rounding_must_pay(seconds: tuple[float | None, ...], best: str) -> None:
+    engines = ("sequential", "processes", "stacked")
+    found = [timing(engine, s) for engine, s in zip(engines, seconds, strict=True)]
+    assert recommended(found).way.engine == best
+
+
+def test_overhead_and_failures_are_said() -> None:
+    report = Report((timing("sequential", 2.0),), Timing(Way("sequential", 1), "sage-os", 2.5, 100))
+    assert report.overhead == pytest.approx(0.25)
+    with pytest.raises(SageflError, match="no engine works here: it broke"):
+        recommended([timing("sequential", None)])
+
+
+def test_an_engine_that_does_not_work_here_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shared memory to speak of: the pool is refused, the others are measured."""
+    monkeypatch.setattr(
+        "sagefl.simulation.engines.processes.lacking_shared_memory", lambda world, extras: "there is no room"
+    )
+    settings = RunConfig.parse({"clients": 3, "model": {"name": "mlp"}, "training": {"max_batches": 1}})
+    told: list[Timing] = []
+    report = bench(settings, 2, rounds=2, device="cpu", told=told.append)
+    assert [t.seconds is None for t in report.plain] == [False, True, False]
+    assert "there is no room" in str(report.plain[1].problem)
+    assert [t.method for t in told] == ["rg", "rg", "rg", "sage-os"]
+    assert report.probing.way == report.best.way
+
+
+def test_run_takes_what_is_recommended(run: Callable[..., Result], sagefl: Callable[..., Result]) -> None:
+    flags = Way("stacked", 1, "cpu").flags.split()
+    assert re.search(r"\nsage-os +0\.\d{4}", run("-q", *flags).stdout)  # after run's own --engine: the last one counts
+    assert '"engine": "stacked"' in (Path("run") / "events.log").read_text()
+    assert "there is no device 'tpu' here" in sagefl("run", "--engine", "stacked", "--device", "tpu", code=2).output
