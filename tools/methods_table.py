@@ -79,8 +79,7 @@ def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, see
         "rank them: differences of a few points are noise at this scale.",
         "",
         "Merged and transferred are models per client-round relative to random gossip; evaluations and MB are totals "
-        "of a run (all clients); seconds are training, deciding and mixing."
-        + (f" {args.note}" if args.note else ""),
+        "of a run (all clients); seconds are training, deciding and mixing." + (f" {args.note}" if args.note else ""),
         "",
         "| method | " + " | ".join(name.replace("_", " ") for name in COLUMNS) + " |",
         "|---|" + "---:|" * len(COLUMNS),
