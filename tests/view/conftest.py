@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +15,9 @@ pytest.importorskip("starlette", reason="the page needs the extra view: pip inst
 pytest.importorskip("uvicorn", reason="the page needs the extra view: pip install 'sagefl[view]'")
 sys.path.insert(0, str(Path(__file__).parent))
 
-import uvicorn
 from made_runs import make_run
+from watched_pages import Served, Watched
 
-from sagefl.view.server import application, listen
-from sagefl.view.shelf import Shelf
-
-TOKEN = "a-token-of-the-tests-0123456789"
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -33,36 +26,6 @@ FLAGS = (
     "--disable-sync",
     "--no-first-run",
 )
-
-
-class Served:
-    """The page on a loopback port, served from a thread; it can go away and come back."""
-
-    def __init__(self, *places: Path) -> None:
-        self.places = places
-        self.port: int | None = None
-        self.start()
-
-    def start(self) -> None:
-        sock: socket.socket = listen(self.port or 0)
-        self.port = sock.getsockname()[1]
-        config = uvicorn.Config(application(Shelf(self.places), TOKEN), log_level="error", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
-        self._sock = sock
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [sock]}, daemon=True)
-        self._thread.start()
-        deadline = time.monotonic() + 20
-        while not self._server.started and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(20)
-        self._sock.close()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/{TOKEN}/"
 
 
 @pytest.fixture
@@ -104,30 +67,6 @@ def browser() -> Iterator[Any]:
         launched = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield launched
         launched.close()
-
-
-class Watched:
-    """A page of the browser that keeps what went wrong on it."""
-
-    def __init__(self, browser: Any, **options: Any) -> None:
-        settings = {"viewport": {"width": 1280, "height": 900}} | options
-        self.context = browser.new_context(**settings)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-
-    def open(self, address: str) -> Any:
-        self.page.goto(address)
-        self.page.wait_for_selector("body[data-ready=yes]")
-        return self.page
-
-    def foreign(self) -> list[str]:
-        """Requests to anywhere but this machine."""
-        own = ("http://127.0.0.1:", "data:", "blob:", "file:")
-        return [url for url in self.requests if not url.startswith(own)]
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import TOKEN
 from made_runs import grow_run, make_run
 from starlette.testclient import TestClient
+from watched_pages import TOKEN
 
 from sagefl.errors import SageflError
 from sagefl.simulation.rundir import RunDirectory

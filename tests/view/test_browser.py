@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Served, Watched
 from made_runs import grow_run, make_run
 from typer.testing import CliRunner
+from watched_pages import Served, Watched
 
 from sagefl.cli import app
 from sagefl.selection import SageOS
