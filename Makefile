@@ -42,7 +42,7 @@ unit: setup
 	$(BIN)/pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: setup
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n auto --maxprocesses 4 --dist loadfile
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

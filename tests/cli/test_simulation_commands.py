@@ -102,7 +102,10 @@ def test_flags_files_and_settings_come_together(sagefl: Call) -> None:
         (["--set", "model.options.depth=3"], "does not take these options"),
         (["--set", "model.shared=('bdy',)"], "the shared part 'bdy' names no parameter"),
         (["--clients", "4000"], "fewer clients"),
-        (["--engine", "threads"], "engine: Input should be 'auto', 'sequential' or 'processes', got 'threads'"),
+        (
+            ["--engine", "threads"],
+            "engine: Input should be 'auto', 'sequential', 'processes', 'stacked' or 'ray', got 'threads'",
+        ),
         (["--workers", "0"], "workers: Input should be greater than or equal to 1"),
         (["--checkpoint-every", "0"], "checkpoint_every: Input should be greater than or equal to 1"),
         (["--track", "papyrus"], "unknown tracker 'papyrus': tensorboard, mlflow, wandb"),
