@@ -91,6 +91,15 @@ class Layout:
         """The parameters as views of one row."""
         return {s.name: row[s.start : s.start + s.size].view(s.shape) for s in self.slots}
 
+    def local_part(self, row: Tensor, *, last_layer: bool = False) -> Tensor | None:
+        """What stays at the client as one finite vector: all of it, or its last layer; None if all is shared."""
+        views = self.views(row)
+        local = [views[slot.name] for slot in self.slots if slot.start >= self.shared_stop]
+        if not local:
+            return None
+        last = next((view for view in reversed(local) if view.dim() > 1), local[-1])
+        return torch.cat([view.flatten() for view in ([last] if last_layer else local)]).nan_to_num()
+
     def bind(self, model: nn.Module, row: Tensor, gradient: Tensor | None = None) -> None:
         """Make `model` live in `row` (and its gradients in `gradient`): nothing is copied."""
         views = self.views(row)

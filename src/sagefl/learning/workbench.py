@@ -25,11 +25,12 @@ from .models import ModelError
 from .population import Population
 from .training import Local, LocalTraining, TrainingOptions, run_epoch
 
-__all__ = ["Corpus", "Workbench", "clipped_ce"]
+__all__ = ["MODEL_PARTS", "Corpus", "Workbench", "clipped_ce"]
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 CHUNK = 512  # inference batch; part of what makes results repeatable, so not a setting
+MODEL_PARTS = ("head", "last-layer")  # what a client may publish of its local parameters
 PULSE = 256  # images on which representations are compared
 
 
@@ -159,15 +160,13 @@ class Workbench:
 
     def read(self, client: int, round: int, what: str, age: int = 0) -> Floats:
         """Something small a client publishes about its model: its head, or the head's last layer."""
-        views = self.layout.views(self.population.voices[self.population.slot(round, age), client])
-        local = [views[slot.name] for slot in self.layout.slots if slot.start >= self.layout.shared_stop]
-        if not local:
+        if what not in MODEL_PARTS:
+            raise ValueError(f"a client publishes no {what!r} of its model; it does: {', '.join(MODEL_PARTS)}")
+        row = self.population.voices[self.population.slot(round, age), client]
+        part = self.layout.local_part(row, last_layer=what == "last-layer")
+        if part is None:
             raise ModelError(f"this model has no {what} to publish: all of its parameters are shared; declare fewer")
-        if what == "head":
-            return torch.cat([v.flatten() for v in local]).nan_to_num().numpy()
-        if what == "last-layer":
-            return next((v for v in reversed(local) if v.dim() > 1), local[-1]).flatten().nan_to_num().numpy()
-        raise ValueError(f"a client publishes no {what!r} of its model; it does: head, last-layer")
+        return part.numpy()
 
     # Tools --------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..exchange import Mix
 from ..exchange.mixing import resolve
+from ..learning.workbench import MODEL_PARTS
 from ..selection import ME, Decision, Inspect, Outcome, Probe, Read
 from ..selection.private import RandomisedResponse
 from .client import PeerClient
@@ -33,7 +34,6 @@ __all__ = ["Consultation", "Neighbour", "Verdict"]
 Losses = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Result = TypeVar("Result")
-MODEL_PARTS = ("head", "last-layer")
 _SCORING = Lock()  # the learner has one module, bound to one row at a time
 
 

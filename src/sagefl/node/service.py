@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.layout import Layout
+from ..learning.workbench import MODEL_PARTS
 from ..selection.private import PrivacyAccount, PrivateAnswers
 from ..selection.requests import Peer
 from .errors import NodeError
@@ -29,7 +30,6 @@ __all__ = ["KINDS", "PeerService", "Published", "Server", "SharedAccount"]
 CHUNK = 256 * 1024
 CONTROL = 16 * 1024  # room for what surrounds the inputs in a message
 KINDS: dict[int, str] = {wire.LABELS: "labels", wire.LATENTS: "latents", wire.PROBS: "probs"}
-MODEL_PARTS = ("head", "last-layer")
 
 
 class SharedAccount(PrivacyAccount):
@@ -210,7 +210,7 @@ class PeerService(rpc.PeerServicer):
     def _reading(self, what: str, snapshot: Snapshot) -> npt.ArrayLike:
         p = self.published
         if what in MODEL_PARTS:
-            return model_part(snapshot, what)
+            return _model_part(snapshot, what)
         if what == "degree":
             return p.degree
         if what in ("loss", "samples"):
@@ -279,16 +279,11 @@ class Server:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:
-    """The head, or the head's last layer, as one vector (as `Workbench.read`)."""
-    layout = snapshot.layout
-    views = layout.views(snapshot.row)
-    local = [views[slot.name] for slot in layout.slots if slot.start >= layout.shared_stop]
-    if not local:
+def _model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:
+    part = snapshot.layout.local_part(snapshot.row, last_layer=what == "last-layer")
+    if part is None:
         refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node's model has no {what}: all of it is shared")
-    last = next((v for v in reversed(local) if v.dim() > 1), local[-1])
-    parts = local if what == "head" else [last]
-    values: npt.NDArray[np.float32] = np.nan_to_num(np.concatenate([v.flatten().numpy() for v in parts]))
+    values: npt.NDArray[np.float32] = part.numpy()
     return values
 
 

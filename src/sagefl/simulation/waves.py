@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..learning.workbench import MODEL_PARTS
 from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..streams import stream
 from ..topology import View, poison_row, wrong_labels
@@ -29,7 +30,6 @@ __all__ = ["Waves"]
 
 BLOCKS = (16, 32, 64, 128)  # how far ahead fine-grained looks are fetched
 DIVERGED = float(np.finfo(np.float32).max)  # a training loss that is no number any more, as peers hear it
-MODEL_PARTS = ("head", "last-layer")  # readings that come from a peer's published model
 Losses = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
