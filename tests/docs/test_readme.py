@@ -85,7 +85,8 @@ def test_the_demo_begins_with_the_decision_that_is_shown() -> None:
 def test_the_demo_prints_what_is_shown() -> None:
     shown = demo()
     subprocess.run(["rm", "-rf", "runs/demo", "runs/study-smoke"], cwd=ROOT, check=True)
-    run = subprocess.run(["make", "demo"], cwd=ROOT, capture_output=True, text=True, timeout=3600)
+    command = ["make", "--no-print-directory", "demo"]  # called by `make test-slow`, make names the folder otherwise
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600)
     assert run.returncode == 0, run.stderr
     printed = [line.rstrip() for line in run.stdout.strip().splitlines() if not line.startswith("Setting up")]
     assert agrees(shown, printed, approx=True), "\n".join(printed)
