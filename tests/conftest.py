@@ -1,4 +1,4 @@
-"""A real Ray cluster of several raylets on this machine, for whoever tests on one."""
+"""For all tests: no example of a property is judged by the clock; a real Ray cluster for whoever tests on one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("sagefl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("sagefl")
 
 STORE = 80 * 2**20  # bytes of a raylet's object store, about the least that Ray takes
 
