@@ -20,11 +20,12 @@ PACKAGE = ROOT / "src" / "sagefl"
 
 # Dependencies point one way -----------------------------------------------------------------------------------------
 
-FOUNDATION = {"streams", "errors", "settings"}
+FOUNDATION = {"streams", "errors", "settings", "signals"}
 SIDE_BY_SIDE = {"exchange", "learning", "topology", "data"}
 MAY_USE: dict[str, set[str]] = {
     "streams": set(),
     "errors": set(),
+    "signals": set(),
     "settings": set(),
     "selection": {"streams"},
     "exchange": {"selection"} | FOUNDATION,
@@ -53,23 +54,27 @@ def imports(path: Path, package: Path = PACKAGE) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+# Read while tests are collected: beside another thread that parses, CPython 3.11's parser may fail (gh-106905).
+IMPORTS = {path: list(imports(path)) for path in PACKAGE.rglob("*.py")}
+
+
 def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def uses(part: str) -> dict[str, str]:
     """Parts of sagefl that `part` imports, each with one file that does."""
-    files = [p for p in PACKAGE.rglob("*.py") if part_of(p) == part]
+    files = [p for p in IMPORTS if part_of(p) == part]
     assert files, f"no part {part!r}"
     found = {}
     for path in files:
-        for name in imports(path):
+        for name in IMPORTS[path]:
             if name.startswith("sagefl.") and (other := name.split(".")[1]) != part:
                 found[other] = f"{path.relative_to(ROOT)}: {name}"
     return found
 
 
-PARTS = sorted({part_of(p) for p in PACKAGE.rglob("*.py")} - {"__init__", "__main__", "cli"})
+PARTS = sorted({part_of(p) for p in IMPORTS} - {"__init__", "__main__", "cli"})
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -84,16 +89,26 @@ def test_nothing_imports_the_command_line() -> None:
     assert "cli" not in uses("__init__")
 
 
+RECORDS = {"checkpoint", "config", "files", "losses", "rundir", "summary"}
+
+
+def test_nodes_import_nothing_of_the_simulator_but_the_run_directory() -> None:
+    """The one exception to the rule that node is no part of simulation: the modules that define the run directory."""
+    for path in (PACKAGE / "node").rglob("*.py"):
+        taken = {name.split(".")[2] for name in IMPORTS[path] if name.startswith("sagefl.simulation.")}
+        assert taken <= RECORDS, f"{path.name} imports simulation.{taken - RECORDS}"
+
+
 def test_the_core_imports_numpy_and_the_standard_library_alone() -> None:
     allowed = {"numpy", "sagefl", *sys.stdlib_module_names}
     for path in [*(PACKAGE / "selection").rglob("*.py"), PACKAGE / "__init__.py", PACKAGE / "streams.py"]:
-        assert {name.split(".")[0] for name in imports(path)} <= allowed, path
+        assert {name.split(".")[0] for name in IMPORTS[path]} <= allowed, path
 
 
 @pytest.mark.parametrize("part", ["selection", "topology", "data", "study", "view"])
 def test_parts_that_know_no_torch(part: str) -> None:
     for path in (PACKAGE / part).rglob("*.py"):
-        assert "torch" not in {name.split(".")[0] for name in imports(path)}, path
+        assert "torch" not in {name.split(".")[0] for name in IMPORTS[path]}, path
 
 
 def test_the_import_reader_sees_every_form(tmp_path: Path) -> None:

@@ -109,8 +109,9 @@ class Federation:
         """A peer whose service is `service(honest service)`, over the real transport with a real identity."""
         node = self.node(name, tuple(n for n in NAMES if n != name), **settings)
         node._publish(*node.learner.train(0))
-        server = grpc.server(ThreadPoolExecutor(8))
-        rpc.add_PeerServicer_to_server(service(PeerService(node.published)), server)
+        threads = ThreadPoolExecutor(8)
+        server, servicer = grpc.server(threads), service(PeerService(node.published))
+        rpc.add_PeerServicer_to_server(servicer, server)
         pair = [(node.identity.key, node.identity.certificate)]
         credentials = grpc.ssl_server_credentials(pair, node.identity.ca, require_client_auth=True)
         server.add_secure_port(node.config.listen, credentials)
@@ -118,7 +119,9 @@ class Federation:
         try:
             yield node
         finally:
-            server.stop(0.1).wait(3)
+            servicer.over.set()
+            server.stop(0.1).wait()
+            threads.shutdown()
 
 
 def raw_call(federation: Federation, me: str, name: str) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,11 @@ class Base(rpc.PeerServicer):
     def __init__(self, honest: PeerService) -> None:
         self.honest = honest
         self.calls: list[str] = []
+        self.over = threading.Event()
+
+    def stay_silent(self) -> None:
+        """Until the test is over, so that no thread outlives it."""
+        self.over.wait(60)
 
     def _call(self, method: str, request: Any) -> Any:
         self.calls.append(method)
@@ -165,7 +171,7 @@ class Silent(Base):
     """Is there, but never answers a probe."""
 
     def Probe(self, request: Any, context: Any) -> Any:
-        time.sleep(4)
+        self.stay_silent()
         return super().Probe(request, context)
 
 
@@ -173,7 +179,8 @@ class Deaf(Base):
     """Never answers anything."""
 
     def Describe(self, request: Any, context: Any) -> Any:
-        time.sleep(4)
+        self.stay_silent()
+        return super().Describe(request, context)
 
 
 class Dying(Base):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import urllib.request
 from pathlib import Path
@@ -55,21 +54,6 @@ def test_the_protocol_has_no_field_for_the_receivers_labels() -> None:
     assert methods == {
         "Describe": False, "Probe": False, "Pull": True, "Inspect": True, "Read": False, "Health": False,
     }  # fmt: skip
-
-
-RECORDS = {"checkpoint", "config", "files", "losses", "rundir", "summary"}
-
-
-def test_nodes_import_nothing_of_the_simulator_but_the_run_directory() -> None:
-    """The one exception to the rule that node is no part of simulation: the modules that define the run directory."""
-    for path in SOURCE.rglob("*.py"):
-        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(statement, ast.ImportFrom) and statement.module and "_pb2" not in path.name:
-                parts = statement.module.split(".")
-                assert not {"study", "view", "cli"} & set(parts), f"{path.name} imports {statement.module}"
-                if parts[0] == "simulation" and statement.level:
-                    named = {parts[1]} if len(parts) > 1 else {alias.name for alias in statement.names}
-                    assert named <= RECORDS, f"{path.name} imports simulation.{named - RECORDS}"
 
 
 # Limits -------------------------------------------------------------------------------------------------------------
