@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +41,7 @@ from .snapshots import Shelf
 from .status import write_status
 from .verify import answer_bytes, fits
 
-__all__ = ["Node", "stoppable"]
+__all__ = ["Node"]
 
 
 class Node:
@@ -434,22 +433,3 @@ def _client_row(
 def _brief(record: Mapping[str, Any]) -> dict[str, Any]:
     names = ("degree", "reason", "chosen", "evaluations", "merged", "wire_bytes", "accuracy", "train_loss")
     return {name: record.get(name) for name in names}
-
-
-@contextmanager
-def stoppable(stop: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks for a clean stop, the second one stops at once."""
-    asked = threading.Event()
-
-    def handler(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        stop()
-
-    previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in previous.items():
-            signal.signal(number, old)

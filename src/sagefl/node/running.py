@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 from ..learning.memory import keep_freed_memory
+from ..signals import stoppable
 from .config import NodeConfig
 from .corelog import watch_core_log
-from .loop import Node, stoppable
+from .loop import Node
 
 __all__ = ["FINISHED", "INTERRUPTED", "run_node"]
 

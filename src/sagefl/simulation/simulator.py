@@ -7,10 +7,8 @@ published rows; all mixing reads the same snapshot; metrics and the audit of eve
 from __future__ import annotations
 
 import logging
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -19,6 +17,7 @@ from ..learning.workbench import Workbench
 from ..methods import Method, method
 from ..selection import Decision, Outcome, State
 from ..selection.outcome import decode, encode
+from ..signals import stoppable
 from ..streams import stream
 from ..topology import poison_row
 from . import checkpoint
@@ -113,10 +112,14 @@ class Simulator:
                 extras=self.method.exchange.extras(self.world.layout.width, self.world.layout.shared_stop),
             )
             try:
-                with _stoppable(self._stop):
+                with stoppable(self._asked):
                     return self._run(engine)
             finally:
                 engine.close()
+
+    def _asked(self) -> None:
+        self._stop.set()
+        logger.warning("stopping after this round; once more stops at once")
 
     def _run(self, engine: Engine) -> dict[str, Any]:
         first = self._resume(engine)
@@ -341,26 +344,3 @@ def _publish_twofold(
         block = published[bench.layout.shared]
         poisoned = poison_row(block.numpy().copy(), stream(seed, "poison", round, client), scale, mode)
         block.copy_(torch.from_numpy(poisoned))
-
-
-@contextmanager
-def _stoppable(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C (or SIGTERM) asks for a clean stop after this round, the second one stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def asked(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        logger.warning("stopping after this round; once more stops at once")
-
-    previous: dict[int, Callable[..., Any] | int | None] = {
-        number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -16,9 +16,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
+from ..signals import stoppable
 from ..simulation.config import Execution, RunConfig
 from .matrix import Cell, StudyError
-from .runner import Failure, InterruptedStudyError, Watcher, _asked_to_stop, _simulate, _taken, _why, done
+from .runner import Failure, InterruptedStudyError, Watcher, _simulate, _taken, _why, done
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -138,7 +139,7 @@ class _Tasks:
     def run(self, cells: Sequence[Cell]) -> list[Failure]:
         """All cells."""
         by_digest = {cell.config.digest: cell for cell in cells}
-        with _asked_to_stop(self._stop):
+        with stoppable(self._stop.set):
             pending = self._submit(cells)
             try:
                 while pending and not self._stop.is_set():

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import SageflError
+from ..signals import stoppable
 from ..simulation.config import Execution, RunConfig
 from .matrix import Cell
 
@@ -216,7 +216,7 @@ class _Pool:
     def run(self, cells: Sequence[Cell]) -> list[Failure]:
         """All cells."""
         queue = _Queue(cells, self.folder)
-        with _asked_to_stop(self._stop):
+        with stoppable(self._stop.set):
             try:
                 self._workers = [self._hire() for _ in range(self.size)]
                 while not self._stop.is_set() and (queue or any(w.cell for w in self._workers)):
@@ -283,26 +283,6 @@ class _Pool:
             worker.process.join(120)
             if worker.process.is_alive():
                 worker.process.kill()
-
-
-@contextmanager
-def _asked_to_stop(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM asks, and busy workers checkpoint; the second one stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def asked(number: int, frame: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    previous = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _work(line: Connection) -> None:
