@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from math import inf
+from typing import ClassVar, Protocol
 
 from .intervals import Estimate, estimate
 from .measures import EQUAL, Measure
@@ -281,37 +282,34 @@ def _finding(verdict: Verdict | None, leans: bool, detail: str, scope: str) -> F
 
 
 @dataclass(frozen=True)
-class Above:
+class _Side:
+    """The measure lies on one side of a bound."""
+
+    measure: Measure
+    bound: float = 0.0
+    sign: ClassVar[str]
+
+    def runs(self, ours: Results, published: Results) -> Finding:
+        """By the interval over seeds."""
+        found = _replicate(self.measure, ours, published)
+        if found is None:
+            return _missing(self.measure)
+        e, above = found.estimate, self.sign == ">"
+        low, high = (self.bound, inf) if above else (-inf, self.bound)
+        detail = f"{self.measure.name} {_shown(self.measure, e)} (claimed {self.sign} {self.bound:g})"
+        return _finding(_decide(e, low, high), low < e.mean < high, detail, found.scope)
+
+
+class Above(_Side):
     """The measure lies above a bound."""
 
-    measure: Measure
-    bound: float = 0.0
-
-    def runs(self, ours: Results, published: Results) -> Finding:
-        """By the interval over seeds."""
-        found = _replicate(self.measure, ours, published)
-        if found is None:
-            return _missing(self.measure)
-        e = found.estimate
-        detail = f"{self.measure.name} {_shown(self.measure, e)} (claimed > {self.bound:g})"
-        return _finding(_decide(e, self.bound, float("inf")), e.mean > self.bound, detail, found.scope)
+    sign = ">"
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(_Side):
     """The measure lies below a bound."""
 
-    measure: Measure
-    bound: float = 0.0
-
-    def runs(self, ours: Results, published: Results) -> Finding:
-        """By the interval over seeds."""
-        found = _replicate(self.measure, ours, published)
-        if found is None:
-            return _missing(self.measure)
-        e = found.estimate
-        detail = f"{self.measure.name} {_shown(self.measure, e)} (claimed < {self.bound:g})"
-        return _finding(_decide(e, float("-inf"), self.bound), e.mean < self.bound, detail, found.scope)
+    sign = "<"
 
 
 @dataclass(frozen=True)
