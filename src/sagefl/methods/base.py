@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import pkgutil
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
 from ..selection import Selector
-from ..selection.registry import nearest, selectors
+from ..selection.registry import discover, nearest, selectors
 
 __all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
 
@@ -83,14 +80,7 @@ class Method:
 
 @cache
 def _discover() -> None:
-    package = import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        import_module(f"{__package__}.{module.name}")
-    for point in entry_points(group=ENTRY_POINTS):
-        found = point.load()
-        if not (isinstance(found, type) and issubclass(found, Method)):
-            raise TypeError(f"entry point {point.name!r} of {ENTRY_POINTS} is {found!r}, not a Method class")
-        Method.registered.setdefault(point.name, found)
+    discover(__package__, Method, Method.registered, ENTRY_POINTS)
 
 
 def methods() -> dict[str, type[Method]]:

@@ -16,29 +16,34 @@ from typing import Any
 
 from .selector import Selector
 
-__all__ = ["ENTRY_POINTS", "make", "nearest", "selector", "selectors"]
+__all__ = ["ENTRY_POINTS", "discover", "make", "nearest", "selector", "selectors"]
 
 ENTRY_POINTS = "sagefl.selectors"
 
 
+def discover(package: str, base: type[Any], registered: dict[str, type[Any]], group: str) -> None:
+    """Import every module of a package, whose classes register themselves, then other people's entry points."""
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        import_module(f"{package}.{module.name}")
+    for point in entry_points(group=group):
+        try:
+            _load(point, base, registered)
+        except Exception as error:  # somebody else's broken package must not take the built-in ones away
+            kind = base.__name__.lower()
+            warnings.warn(f"{kind} {point.name!r} of {point.value} is left out: {error}", stacklevel=3)
+
+
+def _load(point: EntryPoint, base: type[Any], registered: dict[str, type[Any]]) -> None:
+    found = point.load()
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise TypeError(f"{found!r} is not a {base.__name__} class")
+    if registered.setdefault(point.name, found) is not found:
+        raise ValueError(f"the id is taken by {registered[point.name].__qualname__}")
+
+
 @cache
 def _discover() -> None:
-    package = import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        import_module(f"{__package__}.{module.name}")
-    for point in entry_points(group=ENTRY_POINTS):
-        try:
-            _load(point)
-        except Exception as error:  # somebody else's broken package must not take the built-in rules away
-            warnings.warn(f"selector {point.name!r} of {point.value} is left out: {error}", stacklevel=2)
-
-
-def _load(point: EntryPoint) -> None:
-    found = point.load()
-    if not (isinstance(found, type) and issubclass(found, Selector)):
-        raise TypeError(f"{found!r} is not a Selector class")
-    if Selector.registered.setdefault(point.name, found) is not found:
-        raise ValueError(f"the id is taken by {Selector.registered[point.name].__qualname__}")
+    discover(__package__, Selector, Selector.registered, ENTRY_POINTS)
 
 
 def selectors() -> dict[str, type[Selector]]:
