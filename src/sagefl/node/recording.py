@@ -22,7 +22,7 @@ from ..learning.population import Population
 from ..simulation import checkpoint
 from ..simulation.files import RunError, explained
 from ..simulation.losses import Recorded, losses_path, write_losses
-from ..simulation.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory, Table
+from ..simulation.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory, Table, audit_row
 from ..simulation.summary import summarise
 from .config import NodeConfig
 from .deciding import Verdict
@@ -140,41 +140,7 @@ def traffic_of(client: int, verdict: Verdict, exchange: ExchangeLayer, sizes: Si
 
 def decision_row(round: int, client: int, verdict: Verdict, traffic: Traffic, digest: str) -> dict[str, Any]:
     """The audit of one decision, as the simulator writes it."""
-    decision, outcome = verdict.decision, verdict.outcome
-    stage = outcome.trace[-1] if outcome.trace else None
-    return {
-        "round": round,
-        "client": client,
-        "degree": len(decision.hood.peers),
-        "pool": decision.hood.anchors,
-        "peers": list(decision.hood.peers),
-        "chosen": list(outcome.peers),
-        "weights": None if outcome.weights is None else [outcome.weights[p] for p in outcome.peers],
-        "direction": outcome.direction,
-        "selected": outcome.selected,
-        "reason": outcome.reason.value,
-        "anchors": outcome.anchors,
-        "evaluations": outcome.evaluations,
-        "stages": len(outcome.trace),
-        "test": stage and stage.test,
-        "risks": list(stage.risks) if stage and stage.risks else None,
-        "advantage": stage and stage.advantage,
-        "gap": stage and stage.gap,
-        "radius": stage and stage.radius,
-        "width": stage and stage.width,
-        "next_cost": stage and stage.next_cost,
-        "wealth": list(stage.wealth) if stage and stage.wealth else None,
-        "threshold": stage and stage.threshold,
-        "inspected": len(outcome.inspected),
-        "merged": traffic.merged,
-        "transferred": traffic.transferred,
-        "probe_input_bytes": traffic.probe_inputs,
-        "probe_answer_bytes": traffic.probe_answers,
-        "model_bytes": traffic.models,
-        "control_bytes": traffic.control,
-        "eval_pulled_risk": None,
-        "eval_gossip_risk": None,
-        "eval_gain": None,
+    return audit_row(round, client, verdict.decision.hood, verdict.outcome, traffic) | {
         "restarts": verdict.restarts,
         "lost": sorted(verdict.lost),
         "digest": digest,

@@ -15,7 +15,7 @@ from ..exchange import ExchangeLayer
 from ..selection import Decision, Outcome
 from .evaluation import Measured, gini
 from .files import RunError, explained
-from .rundir import CLIENTS, DECISIONS, METRICS, PRIVACY, SUMMED, TIMINGS, RunDirectory, Table
+from .rundir import CLIENTS, DECISIONS, METRICS, PRIVACY, SUMMED, TIMINGS, RunDirectory, Table, audit_row
 from .summary import summarise
 from .world import World
 
@@ -110,38 +110,8 @@ class Recorder:
         decision, measured = happened.decisions[client], happened.measured
         outcome = decision.outcome
         traffic = self.layer.traffic(client, outcome, decision.ledger.asked, self.world.sizes)
-        stage = outcome.trace[-1] if outcome.trace else None
         proxy = measured and measured.proxies.get(client)
-        return {
-            "round": happened.number,
-            "client": client,
-            "degree": len(decision.hood.peers),
-            "pool": decision.hood.anchors,
-            "peers": decision.hood.peers,
-            "chosen": outcome.peers,
-            "weights": None if outcome.weights is None else [outcome.weights[p] for p in outcome.peers],
-            "direction": outcome.direction,
-            "selected": outcome.selected,
-            "reason": outcome.reason.value,
-            "anchors": outcome.anchors,
-            "evaluations": outcome.evaluations,
-            "stages": len(outcome.trace),
-            "test": stage and stage.test,
-            "risks": stage and stage.risks,
-            "advantage": stage and stage.advantage,
-            "gap": stage and stage.gap,
-            "radius": stage and stage.radius,
-            "width": stage and stage.width,
-            "next_cost": stage and stage.next_cost,
-            "wealth": stage and stage.wealth,
-            "threshold": stage and stage.threshold,
-            "inspected": len(outcome.inspected),
-            "merged": traffic.merged,
-            "transferred": traffic.transferred,
-            "probe_input_bytes": traffic.probe_inputs,
-            "probe_answer_bytes": traffic.probe_answers,
-            "model_bytes": traffic.models,
-            "control_bytes": traffic.control,
+        return audit_row(happened.number, client, decision.hood, outcome, traffic) | {
             "eval_pulled_risk": proxy and proxy.pulled,
             "eval_gossip_risk": proxy and proxy.gossip,
             "eval_gain": _gain(client, measured) if outcome.peers else None,

@@ -26,7 +26,9 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PolarsError
 
-from ..selection import Reason
+from ..exchange.accounting import Traffic
+from ..selection import Outcome, Reason
+from ..selection.selector import Hood
 from .config import RunConfig
 from .files import PARTIAL, RunError, atomic_write, explained, tidy, write_text
 
@@ -41,6 +43,7 @@ __all__ = [
     "TIMINGS",
     "RunDirectory",
     "Table",
+    "audit_row",
 ]
 
 PHASES = ("train", "decide", "mix", "evaluate", "record", "checkpoint")
@@ -118,6 +121,42 @@ CLIENTS = pl.Schema(
         "own_accuracy_before": pl.Float64,
     }
 )
+
+
+def audit_row(round: int, client: int, hood: Hood, outcome: Outcome, traffic: Traffic) -> dict[str, Any]:
+    """The audit of one decision as ``decisions.parquet`` keeps it; what evaluation adds to it is null."""
+    stage = outcome.trace[-1] if outcome.trace else None
+    return dict.fromkeys(DECISIONS) | {
+        "round": round,
+        "client": client,
+        "degree": len(hood.peers),
+        "pool": hood.anchors,
+        "peers": hood.peers,
+        "chosen": outcome.peers,
+        "weights": None if outcome.weights is None else [outcome.weights[p] for p in outcome.peers],
+        "direction": outcome.direction,
+        "selected": outcome.selected,
+        "reason": outcome.reason.value,
+        "anchors": outcome.anchors,
+        "evaluations": outcome.evaluations,
+        "stages": len(outcome.trace),
+        "test": stage and stage.test,
+        "risks": stage and stage.risks,
+        "advantage": stage and stage.advantage,
+        "gap": stage and stage.gap,
+        "radius": stage and stage.radius,
+        "width": stage and stage.width,
+        "next_cost": stage and stage.next_cost,
+        "wealth": stage and stage.wealth,
+        "threshold": stage and stage.threshold,
+        "inspected": len(outcome.inspected),
+        "merged": traffic.merged,
+        "transferred": traffic.transferred,
+        "probe_input_bytes": traffic.probe_inputs,
+        "probe_answer_bytes": traffic.probe_answers,
+        "model_bytes": traffic.models,
+        "control_bytes": traffic.control,
+    }
 
 
 class Table:
