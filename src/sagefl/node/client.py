@@ -25,6 +25,7 @@ from .config import host_and_port
 from .errors import Fault
 from .gate import NAME_HEADER
 from .identity import Identity, Refused
+from .limits import WINDOW
 from .wire import node_pb2 as wire
 from .wire import node_pb2_grpc as rpc
 
@@ -56,6 +57,7 @@ class PeerClient:
         self.max_answer = max(max_answer, MESSAGE)
         self.sent = self.received = 0  # bytes of messages, both for this neighbour and in all
         self._channel: grpc.Channel | None = None
+        self._calls: Any = None  # the stub over that channel
         self._certificate: x509.Certificate | None = None
         self._lock = threading.Lock()
 
@@ -187,10 +189,12 @@ class PeerClient:
         with self._lock:
             if self._channel is None:
                 self._channel = self._connect(remaining)
-            return rpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+                self._calls = rpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+            return self._calls
 
     def _connect(self, remaining: float) -> grpc.Channel:
         options = [
+            *WINDOW,
             ("grpc.max_receive_message_length", self.max_answer),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),

@@ -370,7 +370,7 @@ class Node:
             limits=c.limits,
             shelf=Shelf(c.limits.snapshots),
             latents=self.learner.latent > 0,
-            slots=threading.Semaphore(c.threads),
+            threads=c.threads,
             inspect=c.serve.inspect,
             reads=frozenset(c.serve.reads),
             private=private,

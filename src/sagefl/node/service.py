@@ -17,10 +17,11 @@ from ..learning.layout import Layout
 from ..learning.workbench import MODEL_PARTS
 from ..selection.private import PrivacyAccount, PrivateAnswers
 from ..selection.requests import Peer
+from .answering import Answering
 from .errors import NodeError
 from .gate import Call, Gate, refuse
 from .identity import Identity
-from .limits import Limits
+from .limits import WINDOW, Limits
 from .snapshots import Shelf, Snapshot
 from .wire import node_pb2 as wire
 from .wire import node_pb2_grpc as rpc
@@ -77,7 +78,7 @@ class Published:
     limits: Limits
     shelf: Shelf
     latents: bool  # whether the model offers them
-    slots: threading.Semaphore  # how many threads may answer at once: training needs some too
+    threads: int  # how many may answer at once: training needs some too
     inspect: bool = False
     reads: frozenset[str] = frozenset()
     private: PrivateAnswers | None = None
@@ -103,6 +104,7 @@ class PeerService(rpc.PeerServicer):
 
     def __init__(self, published: Published) -> None:
         self.published = published
+        self._answering = Answering(published.threads)
         self._counted: dict[str, dict[bytes, set[bytes]]] = {}  # receiver -> snapshot -> inputs answered
         self._lock = threading.Lock()
 
@@ -130,11 +132,10 @@ class PeerService(rpc.PeerServicer):
         kind = self._kind(request.kind)
         snapshot = self._snapshot(request.digest)
         inputs = self._inputs(request)
-        with p.slots:
-            out = snapshot.infer(inputs, kind)
+        out = self._answering.ask(snapshot, inputs, kind)
         if kind != "labels":
             return wire.ProbeAnswer(digest=snapshot.digest, answers=out.numpy().astype("<f4").tobytes())
-        labels = out.argmax(1).numpy()
+        labels = out.numpy()
         if p.private is None:
             return wire.ProbeAnswer(digest=snapshot.digest, answers=_label_bytes(labels, p.classes))
         self._count(call.peer, snapshot.digest, inputs)
@@ -165,6 +166,10 @@ class PeerService(rpc.PeerServicer):
     def Health(self, request: wire.HealthRequest, call: Call) -> wire.HealthReport:  # noqa: N802
         """Whether this node is there."""
         return wire.HealthReport(serving=not self.published.closing, round=self.published.round)
+
+    def close(self) -> None:
+        """Answer no more probes."""
+        self._answering.close()
 
     # Pieces -------------------------------------------------------------------------------------------------------
 
@@ -243,6 +248,7 @@ class Server:
         workers = min(calls, 64)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="serve")
         options = [
+            *WINDOW,
             ("grpc.max_receive_message_length", published.max_message),
             ("grpc.max_send_message_length", max(2 * CHUNK, published.max_message)),
             ("grpc.max_concurrent_streams", published.limits.calls_at_once),
@@ -253,7 +259,8 @@ class Server:
         self._server = grpc.server(
             self._pool, interceptors=(gate,), options=options, maximum_concurrent_rpcs=2 * calls + 8
         )
-        rpc.add_PeerServicer_to_server(PeerService(published), self._server)  # type: ignore[no-untyped-call]
+        self._service = PeerService(published)
+        rpc.add_PeerServicer_to_server(self._service, self._server)  # type: ignore[no-untyped-call]
         self.port = self._bind(identity, listen)
 
     def _bind(self, identity: Identity | None, listen: str) -> int:
@@ -277,6 +284,7 @@ class Server:
         self.published.closing = True
         self._server.stop(grace).wait(grace + 1)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._service.close()
 
 
 def _model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:

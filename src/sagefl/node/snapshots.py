@@ -62,14 +62,14 @@ class Snapshot:
         return cls(round, kept, layout, model, block_digest(kept[layout.shared], layout), loss, samples)
 
     def infer(self, inputs: npt.NDArray[Any], kind: str) -> Tensor:
-        """Logits, latents or log-probabilities of raw inputs. Safe from several threads: nothing is written."""
+        """Top-1 labels, latents or log-probabilities of raw inputs. Safe from several threads: nothing is written."""
         with torch.inference_mode():
             x = as_input(torch.from_numpy(inputs))
             if kind == "latents":
                 latents: Tensor = self.model.latent(x)  # type: ignore[operator]
                 return latents
             logits: Tensor = self.model(x)
-            return logits.log_softmax(1) if kind == "probs" else logits
+            return logits.log_softmax(1) if kind == "probs" else logits.argmax(1)
 
     def told(self, what: str) -> float:
         """The training loss or the number of samples, as told to others: a loss that diverged is very large."""
