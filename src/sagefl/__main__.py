@@ -1,0 +1,5 @@
+"""``python -m sagefl``: the `sagefl` command, where its script is not on the path."""
+
+from .cli import app
+
+app(prog_name="sagefl")
