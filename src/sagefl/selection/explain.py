@@ -37,7 +37,7 @@ _ENDS = {
     "certified": "certified",
     "cost": "more evidence cannot pay, so gossip",
     "exhausted": "no anchors left, so gossip",
-    "committed": "commit to the lowest risk",
+    "committed": "commit",
     "continue": "ask on",
 }
 
