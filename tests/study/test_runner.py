@@ -16,6 +16,7 @@ from sagefl.study import runner
 from sagefl.study.matrix import Cell
 from sagefl.study.pace import Pace
 from sagefl.study.runner import Failure, InterruptedStudyError, done, run_cells
+from sagefl.study.work import taken
 
 ALONE = Execution(engine="sequential")
 
@@ -114,7 +115,7 @@ def test_a_cell_that_somebody_else_is_running_is_put_off(tmp_path: Path, monkeyp
     with theirs.locked():
         assert queue.next() is second
         assert queue.next() is first  # waited for, then tried nonetheless: the run itself says that it is taken
-    assert not runner._taken(first.folder(tmp_path))
+    assert not taken(first.folder(tmp_path))
 
 
 # Pace ---------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from ..signals import stoppable
 from ..simulation.config import Execution, RunConfig
 from .matrix import Cell, StudyError
-from .runner import Failure, InterruptedStudyError, Watcher, _simulate, _taken, _why, done
+from .runner import Failure, InterruptedStudyError, Watcher, done
+from .work import dataset_of, described, simulate, taken
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -104,14 +105,14 @@ def run_cell(document: Mapping[str, Any], directory: Path, every: int, dataset: 
     config = RunConfig.parse(document)
     execution = Execution(engine="sequential", checkpoint_every=every)
     until = time.monotonic() + PATIENCE
-    while _taken(directory) and time.monotonic() < until:
+    while taken(directory) and time.monotonic() < until:
         time.sleep(0.2)
     try:
-        _simulate(config, directory, execution, lambda n: board.tell.remote(config.digest, n), dataset)
+        simulate(config, directory, execution, lambda n: board.tell.remote(config.digest, n), dataset)
     except InterruptedRunError:
         return ("interrupted",)
     except Exception as error:
-        return ("failed", *_why(error))
+        return ("failed", *described(error))
     return ("finished",)
 
 
@@ -155,17 +156,15 @@ class _Tasks:
 
     def _submit(self, cells: Sequence[Cell]) -> dict[Any, Cell]:
         """A task per cell; a cell whose data cannot be loaded fails here."""
-        from .runner import _dataset
-
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(run_cell)
         data: dict[str, Any] = {}
         pending = {}
         for cell in cells:
             name = cell.config.data.dataset
             try:
-                data[name] = data.get(name) or self._ray.put(_dataset(name))
+                data[name] = data.get(name) or self._ray.put(dataset_of(name))
             except Exception as error:
-                self._fail(cell, *_why(error))
+                self._fail(cell, *described(error))
                 continue
             document = cell.config.model_dump(mode="json")
             pending[task.remote(document, cell.folder(self._folder), self._every, data[name], self._board)] = cell
@@ -186,7 +185,7 @@ class _Tasks:
         try:
             kind, *details = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            kind, details = "failed", list(_why(error))
+            kind, details = "failed", list(described(error))
         except self._ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[0]
             kind, details = "failed", [f"it lost its node or process {RETRIES + 1} times: {why}", ""]

@@ -11,12 +11,10 @@ import multiprocessing
 import os
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,11 +23,11 @@ from ..errors import SageflError
 from ..signals import stoppable
 from ..simulation.config import Execution, RunConfig
 from .matrix import Cell
+from .work import described, simulate, taken
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-    from ..data import Dataset
 
 __all__ = ["Failure", "InterruptedStudyError", "Watcher", "done", "run_cells"]
 
@@ -81,72 +79,6 @@ def run_cells(
     return _Pool(folder, watcher, min(jobs, len(todo))).run(todo)
 
 
-# One cell -----------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _dataset(name: str) -> Dataset:
-    from ..data import load
-
-    return load(name)
-
-
-class _Rounds:
-    """Passes a run's progress on."""
-
-    def __init__(self, say: Any) -> None:
-        self._say = say
-
-    def start(self, config: RunConfig, first_round: int) -> None:
-        self._say(first_round)
-
-    def round(self, record: Mapping[str, Any]) -> None:
-        self._say(int(record["round"]) + 1)
-
-    def end(self, summary: Mapping[str, Any] | None) -> None:
-        """Nothing more to say."""
-
-
-def _simulate(
-    config: RunConfig, directory: Path, execution: Execution, say: Any, dataset: Dataset | None = None
-) -> None:
-    """Run one cell; InterruptedRunError if a signal asked to stop, even where it came too late or a worker heard it."""
-    from ..simulation.rundir import RunDirectory
-    from ..simulation.simulator import InterruptedRunError, Simulator
-    from ..simulation.world import World
-
-    if (directory / "summary.json").is_file():
-        return  # another study was faster
-    world = World.build(config, dataset or _dataset(config.data.dataset))
-    simulator = Simulator(config, RunDirectory(directory), execution, world=world, callbacks=[_Rounds(say)])
-    try:
-        simulator.run()
-    finally:
-        if simulator.asked_to_stop:
-            raise InterruptedRunError("asked to stop")
-
-
-def _why(error: Exception) -> tuple[str, str]:
-    """What to tell people, and the trace where nobody foresaw the error."""
-    if isinstance(error, SageflError):
-        return str(error), ""
-    named = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-    return f"{named}{error}", traceback.format_exc()
-
-
-def _taken(directory: Path) -> bool:
-    """Whether another process is running this cell now."""
-    from ..simulation.rundir import RunDirectory
-
-    if not (directory / ".lock").is_file():
-        return False
-    try:
-        with RunDirectory(directory).locked():
-            return False
-    except SageflError:
-        return True
-
-
 class _Queue:
     """Cells to do; one that somebody else is running is put off until nothing else is left, then waited for."""
 
@@ -162,7 +94,7 @@ class _Queue:
         while True:
             for _ in range(len(self._cells)):
                 cell = self._cells.popleft()
-                if not _taken(cell.folder(self._folder)) or self._waited >= self._patience:
+                if not taken(cell.folder(self._folder)) or self._waited >= self._patience:
                     return cell
                 self._cells.append(cell)
             time.sleep(0.2)
@@ -181,11 +113,11 @@ def _one_by_one(cells: Sequence[Cell], folder: Path, watcher: Watcher, execution
         watcher.started(cell)
         began = time.monotonic()
         try:
-            _simulate(cell.config, cell.folder(folder), execution, lambda n, cell=cell: watcher.round(cell, n))
+            simulate(cell.config, cell.folder(folder), execution, lambda n, cell=cell: watcher.round(cell, n))
         except (InterruptedRunError, KeyboardInterrupt):
             raise InterruptedStudyError("the study was interrupted; the same command goes on with it") from None
         except Exception as error:
-            failures.append(Failure(cell, *_why(error)))
+            failures.append(Failure(cell, *described(error)))
             watcher.failed(failures[-1])
         else:
             watcher.finished(cell, time.monotonic() - began)
@@ -301,7 +233,7 @@ def _work(line: Connection) -> None:
         except (EOFError, OSError):
             return
         try:
-            _simulate(
+            simulate(
                 RunConfig.parse(document), directory, Execution(engine="sequential"), lambda n: line.send(("round", n))
             )
             line.send(("finished",))
@@ -311,7 +243,7 @@ def _work(line: Connection) -> None:
             with suppress(OSError):
                 line.send(("failed", str(error), ""))
         except Exception as error:
-            line.send(("failed", *_why(error)))
+            line.send(("failed", *described(error)))
 
 
 def _follow(parent: Any) -> None:
