@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sagefl.data import places
+from sagefl.learning.alternating import Alternating
+from sagefl.methods import method
 from sagefl.simulation.config import RunConfig
 from sagefl.study.matrix import PRESETS, StudyError, absent, plan, scale_of
 
@@ -24,6 +26,15 @@ def test_methods_of_one_configuration_share_their_world() -> None:
     cells = plan("paper", datasets=["fmnist"], topologies=["er"], alphas=[0.1])
     assert len({c.config.world_digest for c in cells}) == 1
     assert len({c.config.digest for c in cells}) == 8
+
+
+def test_methods_train_alike_unless_options_say_otherwise() -> None:
+    plain, own = plan(
+        "laptop", datasets=["fmnist"], topologies=["er"], alphas=[0.1], methods=["pfeddst", "pfeddst:k=2"]
+    )
+    assert (plain.method, plain.config.method.options) == ("pfeddst", {"alternate": False})
+    assert (own.method, own.config.method.options) == ("pfeddst:k=2", {"k": 2})
+    assert not isinstance(method("pfeddst", **plain.config.method.options).training, Alternating)
 
 
 def test_studies_share_cells() -> None:
