@@ -5,20 +5,23 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from sagefl.learning.layout import Layout
 from sagefl.node.answering import TOGETHER, Answering
+from sagefl.node.snapshots import Snapshot
 
 
 @dataclass(eq=False)
 class Slow:
     """A snapshot whose first pass waits until it is let go, so that others come to wait behind it."""
 
+    by_row: bool = True
     passes: list[tuple[str, int]] = field(default_factory=list)
     started: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
@@ -68,6 +71,23 @@ def test_another_kind_and_another_snapshot_are_answered_apart_and_nobody_is_over
     assert snapshot.passes == [("labels", 1), ("labels", 2), ("latents", 1)]
     assert other.passes == [("labels", 1)]
     assert [float(answer[0, 0]) for answer in answers] == [0.0, 3.0, 4.0, 6.0]
+
+
+def test_a_model_that_looks_at_its_whole_batch_sees_one_request_at_a_time() -> None:
+    snapshot = Slow(by_row=False)
+    ask_while_busy(snapshot, [(snapshot, inputs(i, i), "labels") for i in (1, 2, 3)])
+    assert [rows for _, rows in snapshot.passes] == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_which_models_look_at_their_whole_batch(normalised: bool) -> None:
+    layers = [nn.Flatten(), nn.Linear(4, 3)]
+    layers += [nn.BatchNorm1d(3, track_running_stats=False)] if normalised else [nn.LayerNorm(3)]
+    snapshot = Snapshot(0, torch.zeros(0), cast(Layout, None), nn.Sequential(*layers).eval(), b"")
+    x = np.random.default_rng(0).random((6, 4), dtype=np.float32)
+    with torch.inference_mode():
+        alike = torch.allclose(snapshot.model(torch.from_numpy(x))[:2], snapshot.model(torch.from_numpy(x[:2])))
+    assert snapshot.by_row is alike is (not normalised)
 
 
 def test_a_pass_has_a_limit_and_a_larger_request_goes_alone() -> None:

@@ -33,7 +33,7 @@ class _Question:
     answer: Future[Tensor] = field(default_factory=Future)
 
     def goes_with(self, other: _Question) -> bool:
-        return self.snapshot is other.snapshot and self.kind == other.kind
+        return self.snapshot is other.snapshot and self.kind == other.kind and self.snapshot.by_row
 
 
 class Answering:

@@ -26,6 +26,8 @@ from ..learning.workbench import as_input
 
 __all__ = ["Shelf", "Snapshot", "block_digest", "payload"]
 
+OVER_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 
 def block_digest(block: Tensor, layout: Layout) -> bytes:
     """The name of a snapshot: sha256 over the layout's digest and the shared block's bytes, padding included."""
@@ -70,6 +72,11 @@ class Snapshot:
                 return latents
             logits: Tensor = self.model(x)
             return logits.log_softmax(1) if kind == "probs" else logits.argmax(1)
+
+    @cached_property
+    def by_row(self) -> bool:
+        """Whether an answer depends on its own input alone, and not on what it is asked together with."""
+        return not any(isinstance(module, OVER_BATCHES) for module in self.model.modules())
 
     def told(self, what: str) -> float:
         """The training loss or the number of samples, as told to others: a loss that diverged is very large."""
