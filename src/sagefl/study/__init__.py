@@ -3,8 +3,8 @@
 One idea per file, in the order a study goes through them:
 
 - `published`: the paper's own tables, shipped as reference data; `results`: one shape for theirs and ours;
-- `matrix`: which runs a study consists of; `runner` (or `distributed`, on Ray) carries them out, each by `work`; `pace` says
-  how far it is, `collect` gathers;
+- `matrix`: which runs a study consists of; `runner` (or `distributed`, on Ray) carries them out, each by `work`;
+  `pace` says how far it is, `collect` gathers;
 - `measures`, `intervals`, `claims`, `statements`, `audit`: numbers per seed, verdicts, and what the paper states;
 - `tables`, `render`, `canvas`, `figures`, `sweeps`, `report`: what people look at; `paper` puts it together.
 
