@@ -53,7 +53,7 @@ def audited(directory: Path) -> int:
         path = losses_path(directory, row["round"])
         records = {r.client: r for r in read_losses(path)} if path.is_file() else {}
         record = records.get(row["client"])
-        if record is None:  # nothing was asked: nobody there, or everybody lost
+        if record is None or not len(record.peers):  # nobody there, or everybody lost: nothing to replay
             assert row["reason"] in ("none", "failed", "no-anchors"), row
             continue
         assert record.peers.tolist() == row["peers"]

@@ -55,9 +55,12 @@ class Watched:
         self.page = self.context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("console", lambda m: self._logged(m) if m.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _logged(self, message: Any) -> None:
+        self.errors.append(f"{message.text} {message.location.get('url', '')}".strip())
 
     def open(self, address: str) -> Any:
         self.page.goto(address)
