@@ -282,7 +282,4 @@ def test_a_swarm_of_eight_on_the_embedded_data_replays_decision_by_decision(tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("round 5/5") == 8
     replayed = [audited(out / "nodes" / f"node-{k}" / "run") for k in range(8)]
-    decisions = RunDirectory(out / "run").table("decisions")
-    assert len(decisions) == 40
-    # All that asked; on a busy machine a node's first round may find that no neighbour has published yet.
-    assert sum(replayed) == audited(out / "run") == (decisions["evaluations"] > 0).sum() >= 30
+    assert sum(replayed) == audited(out / "run") == 40
