@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from small_runs import CrashAfter, CrashError, config, files, simulate
@@ -139,3 +140,26 @@ def test_the_bytes_of_a_table_do_not_tell_how_often_it_was_written(tmp_path: Pat
     pieces.add(rows[20_000:])
     pieces.write()
     assert pieces.path.read_bytes() == whole.path.read_bytes()
+
+
+def test_a_table_is_read_whole_while_it_is_replaced(tmp_path: Path) -> None:
+    """A page reads a run that goes on: never the rows of one file by the footer of another."""
+    tables = [Table(tmp_path / "clients.parquet", CLIENTS) for _ in range(2)]
+    for table, count in zip(tables, (3, 3000), strict=True):
+        table.add([{"round": 0, "client": i, "accuracy": i % 7 / 7} for i in range(count)])
+        table.write()
+    enough = Event()
+
+    def replace() -> None:
+        while not enough.is_set():
+            for table in tables:
+                table.write()
+
+    writer = Thread(target=replace, daemon=True)
+    writer.start()
+    try:
+        heights = {RunDirectory(tmp_path).table("clients").height for _ in range(600)}
+    finally:
+        enough.set()
+        writer.join()
+    assert heights == {3, 3000}

@@ -191,8 +191,10 @@ class Table:
 
 
 def _read(path: Path) -> pl.DataFrame:
+    """A table, whole, while a run goes on replacing it: from one open file, because polars opens a path twice."""
     try:
-        return pl.read_parquet(path)
+        with path.open("rb") as file:
+            return pl.read_parquet(file)
     except (PolarsError, OSError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
 
