@@ -322,6 +322,27 @@ def test_without_active_neighbours_a_node_goes_on_training(federation: Federatio
     assert alice.journal.total("fault-no-answer") == 4
 
 
+def test_a_node_that_is_told_to_wait_begins_with_neighbours_that_train_longer(federation: Federation) -> None:
+    """Up is not ready: a neighbour answers from its first model on, and that may take it longer."""
+    slow = federation.node("bob", ("alice",), rounds=1, exchange={"linger": None})
+    train = slow.learner.train
+
+    def at_leisure(number: int) -> tuple[float, int]:
+        time.sleep(1.5)
+        return train(number)
+
+    slow.learner.train = at_leisure  # type: ignore[method-assign]
+    neighbour = threading.Thread(target=slow.run)
+    neighbour.start()
+    try:
+        node = federation.node("alice", ("bob",), rounds=1, exchange={"wait": 30.0})
+        node.run()
+    finally:
+        slow.stop()
+        neighbour.join()
+    assert _decisions(node)["peers"].to_list() == [[BOB]]
+
+
 def test_a_full_disk_at_a_checkpoint_is_an_event_and_the_next_one_works(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

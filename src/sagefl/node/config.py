@@ -61,7 +61,9 @@ class ExchangeConfig(_Section):
     deadline: float = Field(default=5.0, gt=0, description="seconds a neighbour has for one answer")
     transfer_deadline: float = Field(default=60.0, gt=0, description="seconds a neighbour has to send its model")
     retries: int = Field(default=1, ge=0, le=10, description="further attempts within the deadline")
-    wait: float = Field(default=0.0, ge=0, description="seconds to wait for all neighbours before the first round")
+    wait: float = Field(
+        default=0.0, ge=0, description="seconds to wait for all neighbours to come up, and then for their first models"
+    )
     pace: float = Field(default=0.0, ge=0, description="rounds begin at least this many seconds apart")
     linger: float | None = Field(
         default=None, ge=0, description="seconds to go on serving after the last round; none: until stopped"

@@ -10,9 +10,9 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -72,6 +72,7 @@ class Node:
         self.clients = {n.number: self._client(name) for name, n in config.neighbours.items()}
         self.state: State | None = None
         self.round = 0
+        self._coming: list[int] = []  # neighbours that start with this one
         self._restarts = 0
         self._record: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
@@ -84,7 +85,8 @@ class Node:
         self.recorder.prepare()
         with self.recorder.directory.locked(), self._serving():
             self._resume()
-            self._wait_for_neighbours()
+            if self.round == 0:
+                self._coming = self._wait_for(self.clients, lambda client: client.health().serving)
             while self.round < self.config.rounds and not self.stopping.is_set():
                 began = time.monotonic()
                 self._one_round()
@@ -138,17 +140,20 @@ class Node:
         self.journal.event("resumed" if self.round else "started", round=self.round, name=self.config.name)
         self._report("running")
 
-    def _wait_for_neighbours(self) -> None:
-        """Give neighbours that start with this one time to come up."""
+    def _wait_for(self, numbers: Iterable[int], ready: Callable[[PeerClient], bool]) -> list[int]:
+        """Give neighbours that start with this one time, as long as configured; returns those that are ready."""
         end = time.monotonic() + self.config.exchange.wait
-        missing = dict(self.clients)
-        while self.round == 0 and missing and time.monotonic() < end and not self.stopping.is_set():
-            for number, client in list(missing.items()):
-                try:
-                    client.health()
-                    del missing[number]
-                except Fault:
-                    self.stopping.wait(0.1)
+        missing = set(numbers)
+        found: list[int] = []
+        while missing and time.monotonic() < end and not self.stopping.is_set():
+            for number in sorted(missing):
+                with suppress(Fault):
+                    if ready(self.clients[number]):
+                        found.append(number)
+            missing -= set(found)
+            if missing:
+                self.stopping.wait(0.1)
+        return found
 
     # One round ----------------------------------------------------------------------------------------------------
 
@@ -160,6 +165,8 @@ class Node:
             self._publish(loss, samples)
         before = self._evaluate(number)
         with self._phase("neighbours"):
+            if number == 0:
+                self._wait_for(self._coming, lambda client: bool(client.describe().digest))
             wire = self._wire_bytes()
             active = self._active()
         with self._phase("decide"):
