@@ -19,12 +19,10 @@ from sagefl.study.beyond import (
     WORLDS,
     _holm,
     compare_arms,
-    comparisons_csv,
-    draw_price,
     plan_beyond,
     standings,
-    to_markdown,
 )
+from sagefl.study.beyond_report import comparisons_csv, draw_price, to_markdown
 from sagefl.study.collect import Record
 from sagefl.study.intervals import t_tail
 
@@ -70,6 +68,15 @@ def test_only_replications_that_both_arms_have_are_compared() -> None:
     assert all(c.difference.seeds == 1 and c.difference.mean == pytest.approx(20) and isnan(c.p) for c in made)
     assert "one replication" not in to_markdown(rows, ["scale"], "command").split("## Arms")[0]
     assert "not run yet" in to_markdown(rows, ["scale"], "command")
+
+
+def test_what_was_found_in_each_world_stands_beside_the_whole() -> None:
+    gains = [0.01, 0.02, 0.03, -0.01, 0.0]  # three replications of ER, two of BA
+    rows = [record(REFERENCE, i, 0.4, 0.5) for i in range(5)]
+    rows += [record(PRIMARY, i, 0.4 + gain, 0.5 + gain) for i, gain in enumerate(gains)]
+    apart = compare_arms(rows)[0].by_world
+    assert {w.topology: (e.seeds, pytest.approx(e.mean)) for w, e in apart.items()} == {"er": (3, 2.0), "ba": (2, -0.5)}
+    assert "| er/0.1 +2.00 (3); ba/0.3 -0.50 (2) |" in to_markdown(rows, ["scale"], "command")
 
 
 def test_nothing_at_all() -> None:

@@ -67,7 +67,8 @@ def beyond(
 
 
 def _write(out: Path, records: Sequence[Record], notes: Sequence[str]) -> None:
-    from ..study.beyond import compare_arms, comparisons_csv, draw_price, to_markdown
+    from ..study.beyond import compare_arms
+    from ..study.beyond_report import comparisons_csv, draw_price, to_markdown
     from ..study.collect import write_records
     from ..study.matrix import scale_of
     from ..study.paper import environment

@@ -12,14 +12,11 @@ arms, so differences are taken within a replication and their mean gets Student'
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any
 
-from .canvas import Drawn, drawing, save, tidy
 from .collect import Record
 from .intervals import Estimate, estimate, t_tail
 from .matrix import Cell, plan, preset_of
@@ -29,16 +26,14 @@ __all__ = [
     "ARMS",
     "OUTCOMES",
     "PRIMARY",
+    "REFERENCE",
     "WORLDS",
     "Arm",
     "Comparison",
     "Standing",
     "compare_arms",
-    "comparisons_csv",
-    "draw_price",
     "plan_beyond",
     "standings",
-    "to_markdown",
 ]
 
 
@@ -119,6 +114,7 @@ class Comparison:
     arm: Arm
     outcome: str
     difference: Estimate  # in points
+    by_world: Mapping[Configuration, Estimate]  # the same, taken apart
     p: float  # two-sided, of Student's t; nan with one replication
     holm: float  # adjusted within its family; the primary comparison is a family of its own
 
@@ -164,16 +160,17 @@ def compare_arms(records: Sequence[Record]) -> list[Comparison]:
     gossip = found.get(REFERENCE, {})
     raw = []
     for arm in ARMS:
-        shared = [key for key in found.get(arm.name, {}) if key in gossip]
+        shared = [key for key in gossip if key in found.get(arm.name, {})]
         if arm.name == REFERENCE or not shared:
             continue
         for outcome in OUTCOMES:
-            points = [100 * (found[arm.name][key][outcome] - gossip[key][outcome]) for key in sorted(shared)]
-            raw.append(Comparison(arm, outcome, (made := estimate(points)), _p(made), nan))
-    first = [Comparison(c.arm, c.outcome, c.difference, c.p, c.p) for c in raw if c.primary]
+            points = {key: 100 * (found[arm.name][key][outcome] - gossip[key][outcome]) for key in shared}
+            by_world = {w: estimate([v for (world, _), v in points.items() if world == w]) for w, _ in points}
+            raw.append(Comparison(arm, outcome, (made := estimate(list(points.values()))), by_world, _p(made), nan))
+    first = [replace(c, holm=c.p) for c in raw if c.primary]
     rest = [c for c in raw if not c.primary]
     adjusted = _holm([c.p for c in rest])
-    return first + [Comparison(c.arm, c.outcome, c.difference, c.p, h) for c, h in zip(rest, adjusted, strict=True)]
+    return first + [replace(c, holm=h) for c, h in zip(rest, adjusted, strict=True)]
 
 
 def _p(difference: Estimate) -> float:
@@ -196,128 +193,3 @@ def _holm(ps: Sequence[float]) -> list[float]:
         worst = max(worst, min(1.0, (len(order) - rank) * ps[i]))
         adjusted[i] = worst
     return adjusted
-
-
-# What is written ----------------------------------------------------------------------------------------------------
-
-
-def to_markdown(records: Sequence[Record], scale: Sequence[str], command: str) -> str:
-    """The whole account: scale, arms, comparisons."""
-    parts = ["# Beyond the paper on trained models", *(f"- {line}" for line in scale), f"\n    {command}\n"]
-    made = compare_arms(records)
-    parts += [
-        _primary(made),
-        "![Gain against evidence and bytes](price.png)\n" if made else "",
-        "## Arms",
-        _arms(standings(records)),
-        "## Against gossip",
-        _against(made),
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _primary(made: Sequence[Comparison]) -> str:
-    said = "**Primary comparison**, named before the runs: sage-e-trim with latents (lambda = 0) minus rg, mean of "
-    said += "global and Client accuracy after mixing: "
-    for c in made:
-        if c.primary:
-            return f"{said}{_points(c.difference)}{_p_text('p', c.p)} over {c.difference.seeds} replications.\n"
-    return f"{said}not run yet.\n"
-
-
-def _points(e: Estimate) -> str:
-    if e.standard_error is None:
-        return f"{e.mean:+.2f} points (one replication, no interval)"
-    low, high = e.interval()
-    return f"{e.mean:+.2f} points [{low:+.2f}, {high:+.2f}]"
-
-
-def _p_text(name: str, p: float) -> str:
-    return "" if isnan(p) else f", {name} = {p:.3g}"
-
-
-def _percent(digits: int, unit: str = "") -> Callable[[float], str]:
-    return lambda value: f"{100 * value:.{digits}f}{unit}"
-
-
-def _plain(digits: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{digits}f}"
-
-
-_ARM_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("accuracy", "global", _percent(2)),
-    ("client", "Client", _percent(2)),
-    ("weak", "Weak", _percent(2)),
-    ("both", "both", _percent(2)),
-    ("certified", "certified", _percent(1, " %")),
-    ("mean_anchors", "anchors", _plain(1)),
-    ("budget", "budget", _percent(1, " %")),
-    ("mb_probes", "probes MB", _plain(3)),
-    ("mb_models", "models MB", _plain(3)),
-    ("certified_worse", "certified worse", _percent(1, " %")),
-    ("pulled_worse", "pulled worse", _percent(1, " %")),
-)
-
-
-def _arms(found: Sequence[Standing]) -> str:
-    heads = ["arm", "n", *(head for _, head, _ in _ARM_COLUMNS)]
-    rows = [heads, ["---"] * len(heads)]
-    for s in found:
-        cells = [show(s.values[k]) if not isnan(s.values.get(k, nan)) else "" for k, _, show in _ARM_COLUMNS]
-        rows.append([s.arm.name, str(s.replications), *cells])
-    note = (
-        "\nMeans over n replications. Accuracies in per cent after mixing; MB per client-round. *certified worse*: the "
-        "share of certified peers whose risk on the receiver's evaluation data is above that of a random draw; *pulled "
-        "worse*: the same of all pulled peers."
-    )
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n{note}\n"
-
-
-def _against(made: Sequence[Comparison]) -> str:
-    lines = ["| arm | outcome | points over gossip | 95 % interval | p | Holm |", "|---|---|---|---|---|---|"]
-    for c in made:
-        low, high = c.difference.interval()
-        interval = "" if c.difference.standard_error is None else f"{low:+.2f} to {high:+.2f}"
-        numbers = ["" if isnan(p) else f"{p:.3g}" for p in (c.p, c.holm)]
-        name = f"**{c.arm.name}** (primary)" if c.primary else c.arm.name
-        cells = (name, OUTCOMES[c.outcome], f"{c.difference.mean:+.2f}", interval, *numbers)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def comparisons_csv(made: Sequence[Comparison]) -> str:
-    """Every comparison with full precision."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["arm", "spec", "outcome", "primary", "replications", "points", "low", "high", "p", "holm"])
-    for c in made:
-        low, high = c.difference.interval()
-        numbers = (c.difference.mean, low, high, c.p, c.holm)
-        writer.writerow(
-            [c.arm.name, c.arm.spec, c.outcome, int(c.primary), c.difference.seeds, *(f"{v:.6g}" for v in numbers)]
-        )
-    return text.getvalue()
-
-
-def draw_price(records: Sequence[Record]) -> Drawn | None:
-    """Accuracy over gossip against evidence and against bytes, an arm a point."""
-    gains = {c.arm.name: c.difference for c in compare_arms(records) if c.outcome == "both"}
-    found = [s for s in standings(records) if s.arm.name in gains]
-    if not found:
-        return None
-    panels = (("mean_anchors", "anchors asked per decision"), ("mb_probes", "probes, MB per client-round"))
-    with drawing(9.6, 4.6) as figure:
-        for axes, (metric, label) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
-            for number, s in enumerate(found):
-                low, high = gains[s.arm.name].interval()
-                x, y = s.values[metric], gains[s.arm.name].mean
-                tone = "#0072B2" if s.arm.name == PRIMARY else f"C{number % 10}"
-                if gains[s.arm.name].standard_error is not None:
-                    axes.plot([x, x], [low, high], color=tone, alpha=0.35, linewidth=1.5)
-                axes.plot(x, y, "o*sDPvX^<>ph"[number % 12], color=tone, markersize=8, label=s.arm.name)
-            axes.set(xlabel=label)
-            tidy(axes, zero=True)
-        figure.axes[0].set(ylabel="mean of global and Client accuracy\nminus gossip, points")
-        figure.axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
-        caption = "What an arm gains over gossip and what it asks for it. Bars: 95 % intervals over replications."
-        return save(figure, "price", "Gain against evidence and bytes", caption)
