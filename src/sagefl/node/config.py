@@ -7,7 +7,6 @@ simulated run, so a node's run directory holds a ``run.toml`` that everything do
 from __future__ import annotations
 
 import ipaddress
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from ..methods import Method, method
 from ..selection.private import RandomisedResponse, priced_for
 from ..simulation.config import (
-    ConfigError,
     DataConfig,
     EvaluationConfig,
     MethodConfig,
@@ -28,6 +26,7 @@ from ..simulation.config import (
     TopologyConfig,
     TrainingConfig,
     checked,
+    read_toml,
 )
 from .identity import NAME
 from .limits import Limits
@@ -149,13 +148,7 @@ class NodeConfig(_Section):
     @classmethod
     def read(cls, path: Path) -> NodeConfig:
         """A config from a TOML file, its paths made absolute."""
-        try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read config {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
-        config = cls.parse(document)
+        config = cls.parse(read_toml(path))
         home = path.resolve().parent
         return config.model_copy(
             update={"directory": str(home / config.directory), "identity": str(home / config.identity)}

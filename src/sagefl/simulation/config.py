@@ -38,6 +38,7 @@ __all__ = [
     "merged",
     "method_config",
     "method_label",
+    "read_toml",
 ]
 
 
@@ -191,13 +192,7 @@ class RunConfig(_Section):
     @classmethod
     def read(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
         """A config from a TOML file; `overrides` (nested) win."""
-        try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read config {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
-        return cls.parse(merged(document, overrides or {}))
+        return cls.parse(merged(read_toml(path), overrides or {}))
 
     def to_toml(self) -> str:
         """The full resolved config; fields without a value are left out."""
@@ -247,6 +242,16 @@ def checked(cls: type[Section], document: Mapping[str, Any]) -> Section:
         return cls.model_validate(document)
     except ValidationError as error:
         raise ConfigError("\n".join(_mistakes(cls, error))) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The plain values of a config file; what is wrong with it is said in one line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def method_config(spec: str) -> dict[str, Any]:
