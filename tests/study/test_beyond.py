@@ -118,6 +118,8 @@ def test_what_is_written_holds_what_was_found() -> None:
         record(PRIMARY, i, 0.41 + 0.01 * i, 0.5 + 0.001 * i, certified=0.25, certified_worse=0.125) for i in range(5)
     ]
     text = to_markdown(rows, ["a scale"], "sagefl study beyond")
+    assert " over 5 replications." in text
+    assert " over 3 of 5 replications: not final." in to_markdown(rows[:-2], ["a scale"], "sagefl study beyond")
     assert "lambda = 0) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
     assert "| trim, latents, lambda 0 | 5 | 43.00 | 50.20 |" in text
     assert "12.5 %" in text

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from math import isnan, nan
 
-from .beyond import OUTCOMES, PRIMARY, REFERENCE, Comparison, Standing, compare_arms, standings
+from .beyond import OUTCOMES, PRIMARY, REFERENCE, WORLDS, Comparison, Standing, compare_arms, standings
 from .canvas import Drawn, drawing, save, tidy
 from .collect import Record
 from .intervals import Estimate
@@ -35,7 +35,9 @@ def _primary(made: Sequence[Comparison]) -> str:
     said += "global and Client accuracy after mixing: "
     for c in made:
         if c.primary:
-            return f"{said}{_points(c.difference)}{_p_text('p', c.p)} over {c.difference.seeds} replications.\n"
+            done, planned = c.difference.seeds, sum(map(len, WORLDS.values()))
+            over = f"{done} replications." if done == planned else f"{done} of {planned} replications: not final."
+            return f"{said}{_points(c.difference)}{_p_text('p', c.p)} over {over}\n"
     return f"{said}not run yet.\n"
 
 
@@ -83,7 +85,8 @@ def _arms(found: Sequence[Standing]) -> str:
         "\nMeans over n replications: only arms with the same n can be read against each other here; the differences "
         "below are taken within replications. Accuracies in per cent after mixing; MB per client-round. *certified "
         "worse*: the share of certified peers whose risk on the receiver's evaluation data is above that of a random "
-        "draw; *pulled worse*: the same of all pulled peers."
+        "draw (trimmed gossip certifies whom it drops: of draws from the rest); *pulled worse*: the same of all pulled "
+        "peers."
     )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n{note}\n"
 
