@@ -322,7 +322,9 @@ def test_without_active_neighbours_a_node_goes_on_training(federation: Federatio
     assert alice.journal.total("fault-no-answer") == 4
 
 
-def test_a_node_that_is_told_to_wait_begins_with_neighbours_that_train_longer(federation: Federation) -> None:
+def test_a_node_that_is_told_to_wait_begins_with_neighbours_that_train_longer(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Up is not ready: a neighbour answers from its first model on, and that may take it longer."""
     slow = federation.node("bob", ("alice",), rounds=1, exchange={"linger": None})
     train = slow.learner.train
@@ -331,7 +333,7 @@ def test_a_node_that_is_told_to_wait_begins_with_neighbours_that_train_longer(fe
         time.sleep(1.5)
         return train(number)
 
-    slow.learner.train = at_leisure  # type: ignore[method-assign]
+    monkeypatch.setattr(slow.learner, "train", at_leisure)
     neighbour = threading.Thread(target=slow.run)
     neighbour.start()
     try:

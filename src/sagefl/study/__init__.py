@@ -8,7 +8,7 @@ One idea per file, in the order a study goes through them:
 - `measures`, `intervals`, `claims`, `statements`, `audit`: numbers per seed, verdicts, and what the paper states;
 - `tables`, `render`, `canvas`, `figures`, `sweeps`, `report`: what people look at; `paper` puts it together.
 
-Beside the paper's study: `synthetic`, worlds of probe losses whose true risks are known, and `regret`, how far rules
-are from optimal stopping. Everything here reads run directories or recorded losses; nothing here trains or decides by
-itself.
+Beside the paper's study: `beyond`, what is compared with gossip on trained models, and `beyond_report`, what is told of
+it; `synthetic`, worlds of probe losses whose true risks are known; `regret`, how far rules are from optimal stopping.
+Everything here reads run directories or recorded losses; nothing here trains or decides by itself.
 """

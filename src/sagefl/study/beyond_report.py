@@ -37,7 +37,7 @@ def _primary(made: Sequence[Comparison]) -> str:
         if c.primary:
             done, planned = c.difference.seeds, sum(map(len, WORLDS.values()))
             over = f"{done} replications." if done == planned else f"{done} of {planned} replications: not final."
-            return f"{said}{_points(c.difference)}{_p_text('p', c.p)} over {over}\n"
+            return f"{said}{_points(c.difference)}{_p_text(c.p)} over {over}\n"
     return f"{said}not run yet.\n"
 
 
@@ -48,8 +48,8 @@ def _points(e: Estimate) -> str:
     return f"{e.mean:+.2f} points [{low:+.2f}, {high:+.2f}]"
 
 
-def _p_text(name: str, p: float) -> str:
-    return "" if isnan(p) else f", {name} = {p:.3g}"
+def _p_text(p: float) -> str:
+    return "" if isnan(p) else f", p = {p:.3g}"
 
 
 def _percent(digits: int, unit: str = "") -> Callable[[float], str]:
