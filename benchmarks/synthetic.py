@@ -28,7 +28,7 @@ from sagefl.study.synthetic import SyntheticCell, cells, neighbourhoods
 
 LAMBDA = 2e-3
 PAPER, PAPER_FREE = "paper SAGE-OS", "paper SAGE-OS, lambda = 0"
-RULE_A, RULE_AB, RULE_AB_FREE = "A, every 4", "A + B, every 4", "A + B, every 4, lambda = 0"
+RULE_A, RULE_AB, RULE_AB_CHEAP = "A, every 4", "A + B, every 4", "A + B, every 4, lambda = 1e-12"
 RULES: dict[str, Selector] = {
     PAPER_FREE: SageOS(probe_cost=0),
     PAPER: SageOS(),
@@ -41,7 +41,7 @@ RULES: dict[str, Selector] = {
     "A + B + screening": SageE(screen=8),
     "A + B + screening + gate": SageE(screen=8, gate=True),
     "trimmed gossip": SageETrim(),
-    RULE_AB_FREE: SageE(probe_cost=0),
+    RULE_AB_CHEAP: SageE(probe_cost=1e-12),  # weighs every look (at 0 there is nothing to weigh)
 }
 
 
@@ -161,10 +161,10 @@ def timings(tallies: list[dict[str, Tally]]) -> Iterator[str]:
         f"- A decision of A + B at lambda = {LAMBDA:g}: median {np.median(times):.2f} ms, 95th percentile "
         f"{np.quantile(times, 0.95):.2f} ms; goal: a median of at most 2 ms. The longest bought {longest} anchors."
     )
-    whole = [ms for world in tallies for anchors, ms in world[RULE_AB_FREE].times if anchors == 128]
+    whole = [ms for world in tallies for anchors, ms in world[RULE_AB_CHEAP].times if anchors == 128]
     if whole:
         yield (
-            f"- At lambda = 0, {len(whole)} decisions of A + B went through all 128 anchors: median "
+            f"- At lambda = 1e-12, {len(whole)} decisions of A + B went through all 128 anchors: median "
             f"{np.median(whole):.1f} ms, 95th percentile {np.quantile(whole, 0.95):.1f} ms; goal: at most 15 ms."
         )
 

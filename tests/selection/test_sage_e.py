@@ -305,6 +305,18 @@ def test_the_predictive_stop_follows_price_and_evidence() -> None:
     assert not pays(losing, 0.002)
 
 
+@pytest.mark.parametrize("stop", ["predictive", "voi"])
+@pytest.mark.parametrize("kind", [SageE, SageETrim])
+def test_free_evidence_is_never_declined(kind: type[SageE] | type[SageETrim], stop: str) -> None:
+    """At lambda = 0 there is no cost to stop for, not even after concordant anchors, which promise nothing."""
+    silent = np.concatenate([np.zeros((6, 8)), clear(6, 2, 56)], axis=1)
+    for losses in (silent, coin(6), skewed(6)):
+        free, unstopped = replay(kind(stop=stop, probe_cost=0), losses), replay(kind(stop="none"), losses)
+        assert (free.peers, free.reason, free.evaluations) == (unstopped.peers, unstopped.reason, unstopped.evaluations)
+    assert replay(kind(stop="none"), silent).reason == Reason.CERTIFIED
+    assert replay(kind(probe_cost=1e-12), silent).reason == Reason.COST  # any price will do
+
+
 def test_stages_weigh_the_stages_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     monkeypatch.setattr(

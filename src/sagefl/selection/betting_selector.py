@@ -206,14 +206,20 @@ class BettingSelector(Selector):
         return "continue" if self.pays(seen, ahead, rng) else "cost"
 
     def pays(self, seen: Evidence, ahead: Sequence[int], rng: Draws) -> bool:
-        """Whether more evidence may be worth its price (rules B0 and B)."""
+        """Whether more evidence may be worth its price (rules B0 and B); free evidence always is.
+
+        Without a price V(n') cannot be negative, and it is 0 as soon as no sampled future certifies (eight concordant
+        anchors are enough), so that "gossip iff max V <= 0" would give up for a cost that there is not.
+        """
+        if (price := self.price(seen)) == 0:
+            return True
         if self.stop == "voi":
             # No rule can gain more than the best peer that it may still take has on a random draw.
             open_to_us = seen.differences if seen.leader is None else seen.differences[[seen.leader]]
-            return not worth_stopping(open_to_us, seen.degree, self.delta, self.price(seen) * (ahead[0] - seen.anchors))
+            return not worth_stopping(open_to_us, seen.degree, self.delta, price * (ahead[0] - seen.anchors))
         if self.stop == "predictive":
             claim = self.candidate(seen, rng)
-            return more_evidence_pays(claim, self.price(seen), future_looks(tuple(ahead)), rng("predict"))
+            return more_evidence_pays(claim, price, future_looks(tuple(ahead)), rng("predict"))
         return True
 
     def stage(self, seen: Evidence, ahead: Sequence[int], fired: str) -> Stage:
