@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sagefl.exchange import resolve
-from sagefl.selection import Exchange, Outcome, Reason
+from sagefl.exchange import delivered, resolve
+from sagefl.selection import Exchange, Outcome, RandomGossip, Reason
+from sagefl.topology import build
 
 
 def outcome(exchange: Exchange) -> Outcome:
@@ -92,3 +93,19 @@ def test_a_stale_link_hands_over_the_older_block_to_that_receiver_only() -> None
 def test_simulated_peers_are_numbers() -> None:
     with pytest.raises(TypeError, match="client numbers, got 'anna'"):
         resolve({0: outcome(Exchange.select("anna", Reason.CERTIFIED))}, {}, 0.5)
+
+
+def test_a_push_arrives_iff_its_receiver_hears_the_sender() -> None:
+    made = {0: outcome(Exchange.push([1, 2], Reason.COMMITTED)), 1: pull(0, 2), 2: outcome(Exchange.none())}
+    told = delivered(made, [[1, 2], [2], [0, 1]])  # 1 does not hear 0
+    assert (told[0].peers, told[0].direction) == ((2,), "push")
+    assert (told[1], told[2]) == (made[1], made[2])
+    assert resolve(told, {}, 0.5)[2].pulls == ((0, 0, 0.5),)
+
+
+def test_the_neighbours_of_a_graph_are_client_numbers() -> None:
+    neighbours = build("ring", 6, 1).neighbours(0)
+    chosen = RandomGossip().begin(neighbours, 0, 1).outcome
+    assert resolve({0: chosen}, {}, 0.5)[0].peers[0] in {1, 5}
+    with pytest.raises(TypeError, match="client numbers"):
+        resolve({0: outcome(Exchange.select("b", Reason.CERTIFIED))}, {}, 0.5)

@@ -130,3 +130,18 @@ def test_in_the_simulator_no_weight_is_lost_while_clients_and_links_come_and_go(
     decisions = simulator.directory.table("decisions")
     assert set(decisions.filter(pl.col("merged") > 0)["direction"]) == {"push"}
     assert (decisions["control_bytes"] == 4 * decisions["merged"]).all()
+
+
+@pytest.mark.parametrize("spec", ["dfedpgp", "ocd-fl"])
+def test_nothing_is_pushed_over_a_dead_link(tmp_path, spec, monkeypatch):
+    """A sender sees the links on which it can ask; its model travels the other way."""
+    layer, moved = type(method(spec).exchange), []
+    plain = layer.mix
+    monkeypatch.setattr(
+        layer, "mix", lambda self, tasks, number, mixes: (moved.append(mixes), plain(self, tasks, number, mixes))[1]
+    )
+    simulator = finished(config(spec, rounds=4, network={"drop": 0.4}), tmp_path / "run")
+    heard = [{k: set(simulator.world.view(t).peers(k).tolist()) for k in range(CLIENTS)} for t in range(4)]
+    arrived = sum(len(mix.peers) for mixes in moved for mix in mixes.values())
+    assert all(set(mix.peers) <= heard[t][k] for t, mixes in enumerate(moved) for k, mix in mixes.items())
+    assert 0 < arrived < simulator.directory.table("decisions")["merged"].sum()

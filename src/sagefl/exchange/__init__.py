@@ -5,6 +5,6 @@ Nothing here chooses a peer or trains a model.
 
 from .accounting import Sizes, Traffic, account
 from .layer import ExchangeLayer, Row, Tasks, reads
-from .mixing import Mix, resolve
+from .mixing import Mix, delivered, resolve
 
-__all__ = ["ExchangeLayer", "Mix", "Row", "Sizes", "Tasks", "Traffic", "account", "reads", "resolve"]
+__all__ = ["ExchangeLayer", "Mix", "Row", "Sizes", "Tasks", "Traffic", "account", "delivered", "reads", "resolve"]

@@ -6,12 +6,13 @@ is synchronous: every row reads the snapshot published after local training (met
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
 
 from ..selection import Outcome
 
-__all__ = ["Mix", "client_of", "resolve"]
+__all__ = ["Mix", "client_of", "delivered", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,22 @@ def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int]
     return {client: Mix(1.0 - sum(w for _, _, w in pulls), tuple(pulls)) for client, pulls in sorted(terms.items())}
 
 
+def delivered(outcomes: Mapping[int, Outcome], peers: Sequence[Collection[int]]) -> dict[int, Outcome]:
+    """The outcomes without the pushes that a dead link loses; `peers` are those whom each client hears in the round.
+
+    A rule sees the links on which it can ask; a push takes the opposite one, which may be down. What is lost was sent
+    and stays on the sender's bill, but nobody merges it, and push-sum divides its weight among those it reached.
+    """
+    return {
+        sender: o
+        if o.direction != "push"
+        else replace(o, peers=tuple(p for p in o.peers if sender in peers[client_of(p)]))
+        for sender, o in outcomes.items()
+    }
+
+
 def client_of(peer: object) -> int:
     """The client a peer of the simulation is."""
-    if not isinstance(peer, int):
+    if isinstance(peer, bool) or not isinstance(peer, Integral):
         raise TypeError(f"simulated peers are client numbers, got {peer!r}")
-    return peer
+    return int(peer)

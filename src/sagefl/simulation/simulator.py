@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..exchange import delivered
 from ..learning.workbench import Workbench
 from ..methods import Method, method
 from ..selection import Decision, Outcome, State
@@ -211,7 +212,7 @@ class Simulator:
         with clock.phase("evaluate"):
             before = self._before_mixing(engine, number, outcomes, peers)
         with clock.phase("mix"):
-            mixes = layer.resolve(outcomes, waves.ages, self.config.training.mixing)
+            mixes = layer.resolve(delivered(outcomes, peers), waves.ages, self.config.training.mixing)
             layer.mix(engine, number, mixes)
         with clock.phase("evaluate"):
             measured = self._after_mixing(engine, number, before)
