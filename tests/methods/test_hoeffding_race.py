@@ -48,6 +48,13 @@ def test_several_survivors_gossip_among_themselves_or_commit():
     assert (outcome.peers, outcome.reason, outcome.trace[-1].fired) == (("a",), Reason.COMMITTED, "committed")
 
 
+def test_ties_are_drawn_or_go_to_the_lowest_index():
+    tied = {"a": 0.3125, "b": 0.25, "c": 0.25}
+    for ties, expected in (("random", {"b", "c"}), ("lowest-index", {"b"})):
+        rule = HoeffdingRaceRule(finish="commit", ties=ties)
+        assert {race(tied, rule, seed=seed)[0].peers[0] for seed in range(30)} == expected
+
+
 def test_with_nobody_dropped_the_draw_is_that_of_rg():
     for seed in range(8):
         outcome, _ = race({"a": 0.25, "b": 0.25, "c": 0.25}, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,20 @@ import numpy as np
 import pytest
 from authored import Scripted, Shopper, ThriftyLeader
 
-from sagefl import ME, Draws, Exchange, Hood, Inspect, Probe, Read, Reason, Selector, replay
+from sagefl import (
+    ME,
+    DecisionError,
+    Draws,
+    Exchange,
+    Hood,
+    Inspect,
+    Probe,
+    Read,
+    Reason,
+    SageEVanilla,
+    Selector,
+    replay,
+)
 from sagefl.selection.outcome import State
 from sagefl.selection.selector import Deciding
 
@@ -204,8 +218,9 @@ def test_what_is_read_may_differ_in_shape() -> None:
         (Inspect(("a", "b")), [1.0], r"per inspected model \(2\), got shape \(1,\)"),
         (Inspect(("a", "b")), 3.0, r"per inspected model \(2\), got shape \(\)"),
         (Inspect(("a", "b")), [1.0, np.nan], "got nan"),
-        (Inspect(("a", "b")), ["x", "y"], "expected one finite value"),
-        (Inspect(("a", "b")), [[1.0], [1.0, 2.0]], "expected one finite value"),
+        (Inspect(("a", "b")), ["x", "y"], "expected one finite number"),
+        (Inspect(("a", "b")), [[1.0], [1.0, 2.0]], "expected one finite number"),
+        (Inspect(("a", "b")), [[1.0], [2.0]], r"one finite number per inspected model \(2\), got shape \(2, 1\)"),
         (Inspect(("a", "b"), groups=(("a", ME),)), [1.0, 2.0], r"per inspected model \(1\), got shape \(2,\)"),
         (Read(("a", "b"), "loss"), [1.0], r"per peer read \(2\), got 1"),
         (Read(("a", "b"), "loss"), 1.0, "expected one finite number"),
@@ -221,6 +236,15 @@ def test_bad_answers_leave_it_open(request_: Any, answer: Any, says: str) -> Non
     assert decision.ledger.inspected == {}
     assert decision.ledger.reads == {}
     decision.answer([0.5] * len(request_.entries))
+    assert decision.outcome.reason is Reason.COMMITTED
+
+
+def test_losses_by_sample_are_rows() -> None:
+    """One mean per model would be broadcast along the wrong axis."""
+    decision = asks(Inspect(("a", "b"), metric="losses")).begin(PEERS, 3)
+    with pytest.raises(DecisionError, match=r"one finite row of losses per inspected model \(2\), got shape \(2,\)"):
+        decision.answer([0.1, 0.2])
+    decision.answer([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
     assert decision.outcome.reason is Reason.COMMITTED
 
 
@@ -287,11 +311,33 @@ class Returns(Selector):
         (lambda: None, "returned None, not an Exchange"),
         (lambda: Exchange.select("x", Reason.COMMITTED), "chose 'x', which is not in the neighbourhood"),
         (lambda: Exchange.merge(["a"], Reason.COMMITTED, {"a": 0.1, "x": 0.1}), "chose 'x'"),
+        (lambda: Exchange.merge(["a", "b"], Reason.COMMITTED, {"a": 0.1}), "weighs .*'a'.*, but chose .*'b'"),
+        (lambda: Exchange.merge(["a", "b"], Reason.COMMITTED, {"a": 0.9, "b": 0.9}), "sum to at most 1"),
+        (lambda: Exchange.merge(["a", "b"], Reason.COMMITTED, {"a": -0.1, "b": 0.9}), "not negative"),
+        (lambda: Exchange.merge(["a"], Reason.COMMITTED, {"a": math.nan}), "finite"),
+        (lambda: Exchange(("a", "b"), True, Reason.COMMITTED), "pulls 2 models without saying their weights"),
+        (lambda: Exchange.push(["a", "a"], Reason.COMMITTED), "chose a peer twice"),
     ],
 )
 def test_impossible_exchanges_name_the_selector(make: Callable[[], Any], says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"Returns.*{says}"):
         Returns(make).begin(PEERS, 3)
+
+
+def test_a_rule_that_fails_ends_its_decision() -> None:
+    """Nothing is charged twice, and the error stays the one that counts."""
+    losses = np.zeros((4, 16))
+    losses[1, 3] = 0.5
+    decision = SageEVanilla().begin(PEERS, 64)
+    with pytest.raises(ValueError, match="use sage-e instead"):
+        decision.answer(losses)
+    assert decision.request is None
+    for further in (lambda: decision.answer(np.zeros((4, 16))), lambda: decision.outcome):
+        with pytest.raises(DecisionError, match=r"the rule failed .*use sage-e instead.*begin anew"):
+            further()
+    assert decision.ledger.evaluations == 64
+    again = decision.restart([PEERS[0], PEERS[2], PEERS[3]])
+    assert again.request.start == 16  # what the others had answered is not asked again
 
 
 def test_kinds_of_exchange() -> None:

@@ -92,6 +92,13 @@ def test_losses_that_have_no_sign_test_are_refused() -> None:
     assert replay(SageEVanilla(loss_bound=2), doubled).peers == replay(SageEVanilla(), doubled / 2).peers
 
 
+@pytest.mark.parametrize("bound", [1.0, 0.7, 2.3, 0.1])
+def test_the_bound_counts_in_float32_too(bound: float) -> None:
+    wrong = np.random.default_rng(3).random((4, 128)) < np.array([[0.1], [0.6], [0.6], [0.6]])
+    rounded = (wrong * np.float32(bound)).astype(np.float32)
+    assert replay(SageEVanilla(loss_bound=bound), rounded).peers == replay(SageEVanilla(), wrong).peers == (0,)
+
+
 def false_certifications(name: str, degree: int, decisions: int) -> int:
     """Peer 0 is better by a vanishing amount, so certifying anybody else as the best is false."""
     losses, count = PATTERNS[name](decisions, degree, 128, np.random.default_rng(4)), 0

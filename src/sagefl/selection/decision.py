@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace as _replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
 from .selector import Draws, Hood, Selector
 
 __all__ = ["Decision", "DecisionError", "Ledger", "replay"]
+
+ROUNDING = 1e-9  # by how much a sum of weights may exceed 1
 
 
 class DecisionError(ValueError):
@@ -95,8 +98,8 @@ class Decision:
     """One client-round decision in ask-and-answer form. Made by `Selector.begin`."""
 
     __slots__ = (
-        "_asked", "_at", "_book", "_generator", "_missing", "_outcome", "_pending", "_rows", "anchors", "hood",
-        "ledger", "seed", "selector", "state",
+        "_asked", "_at", "_book", "_failure", "_generator", "_missing", "_outcome", "_pending", "_rows", "anchors",
+        "hood", "ledger", "seed", "selector", "state",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +117,7 @@ class Decision:
         self.anchors = 0  # the furthest anchor the rule has looked at
         self._asked: Request | None = None
         self._outcome: Outcome | None = None
+        self._failure: str | None = None  # what the rule itself raised
         self._at = 0  # the first column of the open probe that is not answered yet
         self._book: Array  # the losses of the open probe's kind
         self._rows: Any = slice(None)  # where the open probe's peers stand in the book
@@ -146,21 +150,24 @@ class Decision:
     def outcome(self) -> Outcome:
         """The result, once `request` is None."""
         if self._outcome is None:
+            self._check_alive()
             raise DecisionError(f"the decision is still open: answer {self.request} first")
         return self._outcome
 
     def answer(self, answer: npt.ArrayLike | Sequence[Any]) -> None:
         """Answer the open request; for a probe, any number of its columns from the left.
 
-        Losses must lie in [0, M]; M rounded to float32 counts as M. A refused answer changes nothing.
+        Losses must lie in [0, M]; M rounded to float32 counts as M. An answer refused with `DecisionError` changes
+        nothing. An error that the rule itself raises ends the decision: begin anew, or `restart` without the peer.
         """
         asked = self._asked
         if asked is None:
+            self._check_alive()
             raise DecisionError("the decision is finished: there is nothing to answer; read .outcome")
         if isinstance(asked, Probe):
             self._answer_probe(asked, answer)
         elif isinstance(asked, Inspect):
-            rows = _finite_rows(answer, len(self._missing))
+            rows = _finite_rows(answer, len(self._missing), asked)
             self.ledger.keep(asked, self._missing, rows)
             self._advance(np.array(self.ledger.held(asked)))
         else:
@@ -190,8 +197,20 @@ class Decision:
 
     # How it works -------------------------------------------------------------------------------------------------
 
+    def _check_alive(self) -> None:
+        if self._failure is not None:
+            raise DecisionError(f"the rule failed ({self._failure}): begin anew, or restart on other peers")
+
     def _advance(self, answer: Any) -> None:
-        """Hand the rule its answer and open its next request, served from the ledger as far as that reaches."""
+        """Hand the rule its answer; what it raises ends the decision."""
+        try:
+            self._step(answer)
+        except Exception as error:
+            self._asked, self._failure = None, f"{type(error).__name__}: {error}"
+            raise
+
+    def _step(self, answer: Any) -> None:
+        """Open the rule's next request, served from the ledger as far as that reaches."""
         while True:
             try:
                 asked = self._generator.send(answer)
@@ -359,13 +378,14 @@ def _bounded(losses: Array, bound: float, wanted: Mask | None = None) -> Array:
     raise DecisionError(f"losses must lie in [0, {bound:g}], got {worst:g}: clip or scale them, or set loss_bound")
 
 
-def _finite_rows(answer: Any, rows: int) -> Array:
-    what = f"one finite value or row per inspected model ({rows})"
+def _finite_rows(answer: Any, rows: int, asked: Inspect) -> Array:
+    by_sample = asked.metric == "losses" and asked.groups is None
+    what = f"one finite {'row of losses' if by_sample else 'number'} per inspected model ({rows})"
     try:
         values: Array = np.array(answer, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DecisionError(f"expected {what}: {error}") from None
-    if values.ndim == 0 or len(values) != rows:
+    if values.ndim != (2 if by_sample else 1) or len(values) != rows:
         raise DecisionError(f"expected {what}, got shape {values.shape}")
     if not np.isfinite(values).all():
         raise DecisionError(f"expected {what}, got {values[~np.isfinite(values)][0]}")
@@ -415,3 +435,20 @@ def _check_exchange(exchange: Any, selector: Selector, ledger: Ledger) -> None:
     for peer in (*exchange.peers, *(exchange.weights or ())):
         if peer not in ledger.rows:
             raise ValueError(f"{name} chose {peer!r}, which is not in the neighbourhood")
+    if len(exchange.peers) > 1:
+        if len(set(exchange.peers)) != len(exchange.peers):
+            raise ValueError(f"{name} chose a peer twice: {exchange.peers}")
+        if exchange.weights is None and exchange.direction == "pull":
+            raise ValueError(f"{name} pulls {len(exchange.peers)} models without saying their weights")
+    if exchange.weights is not None:
+        _check_weights(exchange, name)
+
+
+def _check_weights(exchange: Exchange, name: str) -> None:
+    """A mix keeps a share of one's own model and adds a share of each pulled one; no share is negative."""
+    weights = exchange.weights or {}
+    if weights.keys() != set(exchange.peers):
+        raise ValueError(f"{name} weighs {sorted(map(repr, weights))}, but chose {sorted(map(repr, exchange.peers))}")
+    values = list(weights.values())
+    if not (all(isfinite(w) and w >= 0 for w in values) and sum(values) <= 1 + ROUNDING):
+        raise ValueError(f"{name}: weights are finite, not negative and sum to at most 1, got {values}")

@@ -5,6 +5,7 @@ The rule alone; the papers, the certificate and our deviations are in `sagefl.me
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -55,8 +56,13 @@ class HoeffdingRaceRule(CertifiedSelector):
             if len(racing) == 1:
                 return Exchange.select(racing[0], Reason.CERTIFIED, trace)
         if self.finish == "commit":
-            return Exchange.select(best(racing, [-risks[p] for p in racing], 1, rng)[0], Reason.COMMITTED, trace)
+            return Exchange.select(self._winner(racing, risks, rng), Reason.COMMITTED, trace)
         return Exchange.gossip(rng.pick(racing, "gossip"), Reason.EXHAUSTED, trace)
+
+    def _winner(self, racing: tuple[Peer, ...], risks: Mapping[Peer, float], rng: Draws) -> Peer:
+        if self.ties == "lowest-index":
+            return min(racing, key=risks.__getitem__)
+        return best(racing, [-risks[p] for p in racing], 1, rng)[0]
 
     @property
     def _end(self) -> str:

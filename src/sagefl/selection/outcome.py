@@ -26,7 +26,7 @@ State = dict[str, Any]
 class Reason(StrEnum):
     """Why a decision ended."""
 
-    CERTIFIED = "certified"  # the evidence proves the choice at level delta
+    CERTIFIED = "certified"  # the evidence proves what the rule claims at level delta; what that is, the rule says
     COST = "cost"  # more evidence could not repay its price: gossip
     EXHAUSTED = "exhausted"  # all anchors used, nothing certified: gossip
     NO_ANCHORS = "no-anchors"  # the pool is smaller than the first stage: gossip

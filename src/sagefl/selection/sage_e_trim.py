@@ -27,7 +27,11 @@ __all__ = ["SageETrim"]
 
 @dataclass(frozen=True)
 class SageETrim(BettingSelector):
-    """A uniform draw among the peers not certified to be worse than gossip."""
+    """A uniform draw among the peers not certified to be worse than gossip.
+
+    Its reason ``certified`` means that somebody was dropped: the certificate is about those, and on the average about
+    the rest. Nothing is proven about the one that was drawn.
+    """
 
     id: ClassVar[str] = "sage-e-trim"
     summary: ClassVar[str] = "drop peers certified worse than a random draw, draw among the rest"

@@ -79,8 +79,8 @@ class SageEVanilla(CertifiedSelector):
         return self.delta / ((len(hood.peers) - 1) * stages)
 
     def errors(self, losses: Array) -> Mask:
-        """Which answers were wrong; losses that are neither 0 nor M have no sign test."""
-        wrong: Mask = losses == self.loss_bound
+        """Which answers were wrong; losses that are neither 0 nor M (or M in float32) have no sign test."""
+        wrong: Mask = (losses == self.loss_bound) | (losses == float(np.float32(self.loss_bound)))
         if not (wrong | (losses == 0)).all():
             raise ValueError(f"the sign test is about losses that are 0 or M = {self.loss_bound:g}: use sage-e instead")
         return wrong
