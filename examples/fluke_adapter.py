@@ -62,8 +62,9 @@ class AskingClient(GossipClient):
             aggregate_models(self.model, pulled, [weights[p] / total for p in outcome.peers], eta=total)
 
     def _decide(self) -> Outcome:
-        x, y = self.test_set.tensors
         round = len(self.outcomes)
+        order = np.random.default_rng((round, self.index)).permutation(len(self.test_set.tensors[1]))
+        x, y = (tensor[order] for tensor in self.test_set.tensors)  # a new order every round, fixed before asking
         decision = self.selector.begin(
             self.neighbours, len(y), seed=(round, self.index), state=self._memory, round=round, me=self.index
         )

@@ -35,10 +35,13 @@ def average(mine, theirs):
 def choose(k, round_, peers, snapshots, anchors):
     """Whom client k pulls. `ask` stands for the network: inputs go out, labels come back, losses are taken at home."""
 
-    def ask(peer, start, stop):
-        return error(snapshots[peer], anchors[0][start:stop], anchors[1][start:stop]).numpy()
+    order = torch.randperm(len(anchors[0]))  # a new one every round, fixed before anybody is asked
+    x, y = anchors[0][order], anchors[1][order]
 
-    decision = SageE(probe_cost=5e-4).begin(peers, anchors=len(anchors[0]), seed=(1, round_, k))
+    def ask(peer, start, stop):
+        return error(snapshots[peer], x[start:stop], y[start:stop]).numpy()
+
+    decision = SageE(probe_cost=5e-4).begin(peers, anchors=len(x), seed=(1, round_, k))
     while (probe := decision.request) is not None:
         decision.answer([ask(peer, probe.start, probe.stop) for peer in probe.peers])
     return decision.outcome
