@@ -11,7 +11,7 @@ import pytest
 from nulls import PATTERNS, count_false, lower_limit, upper_limit
 from scipy.stats import chisquare
 
-from sagefl import AnchorQuery, RandomGossip, SageE, SageETrim, SageOS, VanillaSage, replay
+from sagefl import AnchorQuery, RandomGossip, Reason, SageE, SageETrim, SageOS, VanillaSage, replay
 from sagefl.selection import theory
 from sagefl.selection.betting import BETS, paired_differences
 from sagefl.selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse, priced_for
@@ -145,10 +145,11 @@ def test_lambda_and_margin_shrink_as_differences_do(mechanism: RandomisedRespons
 @each_mechanism
 def test_the_same_decision_as_debiasing_with_a_wider_bound(mechanism: RandomisedResponse) -> None:
     """SAGE-OS on X~ with lambda (p - q) decides as on Z with M_eff, which every staged formula scales with."""
-    raw = priced_for(SageOS(), mechanism)
-    wide = SageOS(loss_bound=mechanism.effective_bound)
     rng, reasons = np.random.default_rng(4), set()
     for seed in range(20):
+        price = 2e-3 if seed % 2 else 2e-2 * mechanism.effective_bound  # a low one, and one at which it may stop
+        raw = priced_for(SageOS(probe_cost=price), mechanism)
+        wide = SageOS(loss_bound=mechanism.effective_bound, probe_cost=price)
         truth = (rng.random((4, 128)) < np.array([0.05, 0.9, 0.9, 0.9])[:, None]).astype(float)
         observed = noisy(mechanism, truth, rng)
         # Z shifted to start at 0: only differences count.
@@ -156,7 +157,8 @@ def test_the_same_decision_as_debiasing_with_a_wider_bound(mechanism: Randomised
         one, two = replay(raw, observed, seed), replay(wide, np.clip(shifted, 0, mechanism.effective_bound), seed)
         assert (one.reason, one.peers, one.evaluations) == (two.reason, two.peers, two.evaluations)
         reasons.add(one.reason)
-    assert reasons
+    assert Reason.COST in reasons
+    assert len(reasons) > 1
 
 
 def test_a_margin_on_private_answers_is_the_margin_on_true_risks() -> None:

@@ -79,6 +79,17 @@ def test_what_was_found_in_each_world_stands_beside_the_whole() -> None:
     assert "| er/0.1 +2.00 (3); ba/0.3 -0.50 (2) |" in to_markdown(rows, ["scale"], "command")
 
 
+def test_with_the_seed_as_the_unit_its_worlds_are_averaged_first() -> None:
+    """Seeds 1 and 2 stand in both worlds and share first weights and draws; a doubled value is no second one."""
+    gains = [0.01, 0.02, 0.03, 0.01, 0.02]  # ER seeds 1 to 3, BA seeds 1 and 2
+    rows = [record(REFERENCE, i, 0.4, 0.5) for i in range(5)]
+    rows += [record(PRIMARY, i, 0.4 + gain, 0.5 + gain) for i, gain in enumerate(gains)]
+    first = compare_arms(rows)[0]
+    assert (first.over_seeds.seeds, first.over_seeds.mean) == (3, pytest.approx(2.0))
+    assert first.over_seeds.standard_error == pytest.approx(1 / 3**0.5)
+    assert "; with the seed as the unit +2.00 points [-0.48, +4.48] over 3." in to_markdown(rows, ["s"], "command")
+
+
 def test_nothing_at_all() -> None:
     assert compare_arms([]) == []
     assert standings([]) == []
@@ -118,8 +129,8 @@ def test_what_is_written_holds_what_was_found() -> None:
         record(PRIMARY, i, 0.41 + 0.01 * i, 0.5 + 0.001 * i, certified=0.25, certified_worse=0.125) for i in range(5)
     ]
     text = to_markdown(rows, ["a scale"], "sagefl study beyond")
-    assert " over 5 replications." in text
-    assert " over 3 of 5 replications: not final." in to_markdown(rows[:-2], ["a scale"], "sagefl study beyond")
+    assert " over 5 replications; with" in text
+    assert " over 3 of 5 replications: not final; with" in to_markdown(rows[:-2], ["a scale"], "sagefl study beyond")
     assert "lambda = 0) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
     assert "| trim, latents, lambda 0 | 5 | 43.00 | 50.20 |" in text
     assert "12.5 %" in text
@@ -138,7 +149,7 @@ def test_the_command_runs_the_first_arms_and_writes_the_account(tmp_path: Path) 
     told = CliRunner().invoke(app, [*arguments, "--arms", "2", "--jobs", "2", "-q"])
     assert told.exit_code == 0, told.output
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "over 5 replications." in text
+    assert "over 5 replications; with" in text
     assert text in told.output
     again = CliRunner().invoke(app, [*arguments, "--arms", "3", "--no-run"])
     assert "left out: 5 of 15 planned cells are not finished" in again.output

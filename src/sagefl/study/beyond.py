@@ -6,8 +6,10 @@ can have: lambda = 0) against random gossip on the mean of global and Client acc
 gossip with all the evidence, no cheaper variant of it is expected to. Everything else is secondary and corrected for
 multiplicity by Holm's method; the three numbers of every arm against gossip form one family.
 
-A replication is a (world, seed): partition, graph, first weights and gossip draws are fresh in each and shared by its
-arms, so differences are taken within a replication and their mean gets Student's t interval over replications.
+A replication is a (world, seed): partition and graph are fresh in each and shared by its arms, so differences are taken
+within a replication and their mean gets Student's t interval over replications. Replications of one seed in two worlds
+share first weights and streams of draws, as cells of the paper's study do, so they are not quite independent: the same
+mean with the seed as the unit, fewer but independent, stands beside it.
 """
 
 from __future__ import annotations
@@ -115,6 +117,7 @@ class Comparison:
     outcome: str
     difference: Estimate  # in points
     by_world: Mapping[Configuration, Estimate]  # the same, taken apart
+    over_seeds: Estimate  # the same with the seed as the unit: its worlds are averaged first
     p: float  # two-sided, of Student's t; nan with one replication
     holm: float  # adjusted within its family; the primary comparison is a family of its own
 
@@ -166,7 +169,10 @@ def compare_arms(records: Sequence[Record]) -> list[Comparison]:
         for outcome in OUTCOMES:
             points = {key: 100 * (found[arm.name][key][outcome] - gossip[key][outcome]) for key in shared}
             by_world = {w: estimate([v for (world, _), v in points.items() if world == w]) for w, _ in points}
-            raw.append(Comparison(arm, outcome, (made := estimate(list(points.values()))), by_world, _p(made), nan))
+            seeds = sorted({seed for _, seed in points})
+            over_seeds = estimate([_mean(v for (_, s), v in points.items() if s == seed) for seed in seeds])
+            made = estimate(list(points.values()))
+            raw.append(Comparison(arm, outcome, made, by_world, over_seeds, _p(made), nan))
     first = [replace(c, holm=c.p) for c in raw if c.primary]
     rest = [c for c in raw if not c.primary]
     adjusted = _holm([c.p for c in rest])

@@ -36,8 +36,9 @@ def _primary(made: Sequence[Comparison]) -> str:
     for c in made:
         if c.primary:
             done, planned = c.difference.seeds, sum(map(len, WORLDS.values()))
-            over = f"{done} replications." if done == planned else f"{done} of {planned} replications: not final."
-            return f"{said}{_points(c.difference)}{_p_text(c.p)} over {over}\n"
+            over = f"{done} replications" if done == planned else f"{done} of {planned} replications: not final"
+            seeds = f"with the seed as the unit {_points(c.over_seeds)} over {c.over_seeds.seeds}"
+            return f"{said}{_points(c.difference)}{_p_text(c.p)} over {over}; {seeds}.\n"
     return f"{said}not run yet.\n"
 
 
@@ -92,32 +93,50 @@ def _arms(found: Sequence[Standing]) -> str:
 
 
 def _against(made: Sequence[Comparison]) -> str:
-    heads = ("arm", "outcome", "n", "points over gossip", "95 % interval", "p", "Holm", "by world (n)")
+    heads = (
+        "arm",
+        "outcome",
+        "n",
+        "points over gossip",
+        "95 % interval",
+        "p",
+        "Holm",
+        "over seeds (n)",
+        "by world (n)",
+    )
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for c in made:
-        low, high = c.difference.interval()
-        interval = "" if c.difference.standard_error is None else f"{low:+.2f} to {high:+.2f}"
+        seeds = f"{c.over_seeds.mean:+.2f}, {_interval(c.over_seeds) or 'no interval'} ({c.over_seeds.seeds})"
         numbers = ["" if isnan(p) else f"{p:.3g}" for p in (c.p, c.holm)]
         name = f"**{c.arm.name}** (primary)" if c.primary else c.arm.name
         apart = "; ".join(f"{w.topology}/{w.alpha:g} {e.mean:+.2f} ({e.seeds})" for w, e in c.by_world.items())
-        difference = (str(c.difference.seeds), f"{c.difference.mean:+.2f}", interval)
-        cells = (name, OUTCOMES[c.outcome], *difference, *numbers, apart)
+        difference = (str(c.difference.seeds), f"{c.difference.mean:+.2f}", _interval(c.difference))
+        cells = (name, OUTCOMES[c.outcome], *difference, *numbers, seeds, apart)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _interval(e: Estimate) -> str:
+    low, high = e.interval()
+    return "" if e.standard_error is None else f"{low:+.2f} to {high:+.2f}"
 
 
 def comparisons_csv(made: Sequence[Comparison]) -> str:
     """Every comparison with full precision."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["arm", "spec", "outcome", "primary", "replications", "points", "low", "high", "p", "holm"])
+    heads = "arm spec outcome primary replications points low high p holm seeds over_seeds seeds_low seeds_high"
+    writer.writerow(heads.split())
     for c in made:
-        low, high = c.difference.interval()
-        numbers = (c.difference.mean, low, high, c.p, c.holm)
-        writer.writerow(
-            [c.arm.name, c.arm.spec, c.outcome, int(c.primary), c.difference.seeds, *(f"{v:.6g}" for v in numbers)]
-        )
+        whole = (c.difference.mean, *c.difference.interval(), c.p, c.holm)
+        seeds = (c.over_seeds.mean, *c.over_seeds.interval())
+        row = [c.arm.name, c.arm.spec, c.outcome, int(c.primary), c.difference.seeds, *_digits(whole)]
+        writer.writerow([*row, c.over_seeds.seeds, *_digits(seeds)])
     return text.getvalue()
+
+
+def _digits(values: Sequence[float]) -> list[str]:
+    return [f"{value:.6g}" for value in values]
 
 
 def draw_price(records: Sequence[Record]) -> Drawn | None:
