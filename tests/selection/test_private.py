@@ -85,12 +85,14 @@ def test_the_debiased_loss_is_unbiased(mechanism: RandomisedResponse, loss: floa
     assert np.ptp(mechanism.debiased([0.0, 1.0])) == pytest.approx(mechanism.effective_bound)
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 40, 900])
+@pytest.mark.parametrize("epsilon", [1e-20, 1e-3, 40, 900])
 @pytest.mark.parametrize("how", ["k-rr", "bitwise"])
 def test_extreme_epsilons(epsilon: float, how: str) -> None:
     mechanism = RandomisedResponse(epsilon, CLASSES, how)  # type: ignore[arg-type]
     answers = mechanism.perturb(np.arange(10), np.random.default_rng(3).random((10, mechanism.draws)))
     assert set(np.unique(answers)) <= set(range(CLASSES))
+    nearly = epsilon / (4 if how == "bitwise" else CLASSES)  # p - q at a small epsilon
+    assert mechanism.contrast == pytest.approx(nearly if epsilon < 1 else 1.0, rel=1e-2)
     if epsilon >= 40:
         assert not mechanism.losses(answers, np.arange(10)).any()
 

@@ -99,6 +99,7 @@ def test_only_new_anchors_are_asked_in_order() -> None:
         {"first": 8, "largest": 4},
         {"step": 2.5},
         {"looks": "coarse"},
+        {"largest": 15, "looks": "stages"},
         {"stop": "never"},
         {"pick": "worst"},
         {"margin": -0.1},
@@ -110,7 +111,7 @@ def test_only_new_anchors_are_asked_in_order() -> None:
     ],
 )
 def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong)) if len(wrong) == 1 else "first|label"):
+    with pytest.raises(ValueError, match=next(iter(wrong)) if len(wrong) == 1 else "first|label|largest"):
         SageE(**wrong)  # type: ignore[arg-type]
 
 

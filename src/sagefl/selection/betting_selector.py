@@ -122,6 +122,8 @@ class BettingSelector(Selector):
                 f"first <= largest and step must be whole numbers >= 1, got {self.first}, {self.largest}, {self.step}"
             )
         one_of("looks", self.looks, ("fine", "stages"))
+        if self.looks == "stages" and self.largest < STAGES[0]:
+            raise ValueError(f"largest must reach the first stage, {STAGES[0]}, got {self.largest}")
         object.__setattr__(self, "stop", str(self.stop).lower())  # the command line reads the word none as None
         one_of("stop", self.stop, ("predictive", "voi", "none"))
         one_of("kind", self.kind, ("labels", "latents", "probs"))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, expm1
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -73,7 +73,9 @@ class RandomisedResponse:
     @property
     def contrast(self) -> float:
         """p - q: by how much differences between peers shrink."""
-        return self.p - self.q
+        scaled = self.epsilon / 2 if self.mechanism == "bitwise" else self.epsilon
+        others = 1 if self.mechanism == "bitwise" else self.classes - 1
+        return -expm1(-scaled) / (1 + others * exp(-scaled))  # the difference itself has no digits left at tiny epsilon
 
     @property
     def effective_bound(self) -> float:
