@@ -155,3 +155,9 @@ def test_the_command_runs_the_first_arms_and_writes_the_account(tmp_path: Path) 
     assert "left out: 5 of 15 planned cells are not finished" in again.output
     rows = (tmp_path / "out" / "comparisons.csv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 1 + 3
+    known = [*arguments[:3], str(tmp_path / "gone"), *arguments[4:], "--arms", "2", "--known", str(tmp_path / "out")]
+    assert "10 of 10 cells done, 0 left" in CliRunner().invoke(app, [*known, "--status"]).output
+    assert CliRunner().invoke(app, [*known, "--out", str(tmp_path / "again"), "-q"]).exit_code == 0
+    assert not (tmp_path / "gone").exists()  # nothing was run: the runs are gone, what they came to is not
+    for name in ("cells.csv", "comparisons.csv", "price.svg"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()

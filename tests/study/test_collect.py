@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from sagefl.simulation.rundir import RunDirectory
-from sagefl.study.collect import collect, read_records, write_records
+from sagefl.study.collect import collect, read_records, recall, write_records
 from sagefl.study.matrix import Cell, StudyError
 from sagefl.study.paper import Findings, merge
 from sagefl.study.sweeps import SWEEPS, SweepRow, read_sweeps, run_sweeps, write_sweeps
@@ -55,6 +55,22 @@ def test_records_survive_being_written(tiny: Findings, tmp_path: Path) -> None:
 
 def test_unfinished_cells_are_not_collected(tiny_cells: list[Cell], tmp_path: Path) -> None:
     assert collect(tiny_cells, tmp_path) == []
+
+
+def test_runs_that_are_gone_are_recalled_by_what_they_were(
+    tiny: Findings, tiny_cells: list[Cell], tmp_path: Path
+) -> None:
+    """By config and place, whatever the method was called; a cell of another scale is another cell."""
+    other = tiny.records[0].config.model_copy(update={"rounds": 9})
+    write_records(tmp_path / "cells.csv", [replace(tiny.records[0], config=other), *tiny.records[1:3]])
+    renamed = [replace(cell, method=f"{cell.method}:") for cell in tiny_cells]
+    found = recall(renamed, [tmp_path])
+    assert list(found) == [cell.config.digest for cell in tiny_cells[1:3]]
+    assert [r.method for r in found.values()] == [cell.method for cell in renamed[1:3]]
+    assert [r.values for r in found.values()] == [r.values for r in tiny.records[1:3]]
+    assert recall(tiny_cells, []) == {}
+    with pytest.raises(StudyError, match="cannot read"):
+        recall(tiny_cells, [tmp_path / "nowhere"])
 
 
 def test_a_study_built_again_from_its_csv_says_the_same(tiny: Findings, tmp_path: Path) -> None:

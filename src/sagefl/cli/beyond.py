@@ -35,6 +35,10 @@ def beyond(
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Cells at a time, a core each.")] = None,
+    known: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder whose cells.csv is trusted: its cells are not run again. Repeatable."),
+    ] = None,
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="Report on the cells that are done; runs nothing.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
@@ -42,18 +46,21 @@ def beyond(
     """Certificates beyond the paper on trained models, against gossip: one primary comparison, the rest by Holm."""
     with friendly_errors():
         from ..study.beyond import plan_beyond
-        from ..study.collect import collect
+        from ..study.collect import collect, recall
 
         screen = console()
         planned = plan_beyond(preset, arms=arms, overrides=nested(parse_options(set_ or [])))
+        kept = recall(planned, known or [])
         if status:
-            show_status(planned, cells, screen)
+            show_status(planned, cells, screen, kept)
             return
-        here, notes = present(planned, cells, screen)
+        open_ = [cell for cell in planned if cell.config.digest not in kept]
+        here, notes = present(open_, cells, screen) if open_ else ([], [])
         where = Where(jobs_of(preset, jobs), None, 10, False, None)
-        failures = [] if no_run else carry_out(here, cells, screen, where, quiet)
+        failures = [] if no_run or not here else carry_out(here, cells, screen, where, quiet)
         target = out or Path("results") / f"beyond-{preset}"
-        records = collect(here, cells)
+        kept |= {r.config.digest: r for r in collect(planned, cells)}  # runs that are here come first
+        records = [kept[cell.config.digest] for cell in planned if cell.config.digest in kept]
         if not records:
             fail("no cell is finished, so that there is nothing to report")
         notes += failed(failures, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -142,8 +142,8 @@ class Progress:
             self._live.update(f"{self.pace.line()}{running}")
 
 
-def show_status(planned: Sequence[Cell], folder: Path, screen: Console) -> None:
-    """Every cell and how it stands."""
+def show_status(planned: Sequence[Cell], folder: Path, screen: Console, known: Container[str] = ()) -> None:
+    """Every cell and how it stands; those whose digest is known need no run."""
     from ..study.matrix import absent
     from ..study.runner import done
 
@@ -152,7 +152,8 @@ def show_status(planned: Sequence[Cell], folder: Path, screen: Console) -> None:
     for cell in planned:
         state = "done" if done(cell, folder) else "begun" if cell.folder(folder).is_dir() else "not begun"
         state = "no data" if cell.name in missing and state != "done" else state
-        left += state != "done"
+        state = "known" if cell.config.digest in known and state != "done" else state
+        left += state not in ("done", "known")
         rows.append((*map(str, cell.configuration), cell.method, str(cell.seed), state, cell.config.digest))
     heads = ("dataset", "topology", "alpha", "method", "seed", "state", "cell")
     screen.print(table(heads, rows, left=("dataset", "topology", "method", "state", "cell")))

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from .matrix import Cell, StudyError
 from .results import Configuration, Result, Results
 from .runner import done
 
-__all__ = ["Record", "collect", "read_records", "results_of", "write_records"]
+__all__ = ["Record", "collect", "read_records", "recall", "results_of", "write_records"]
 
 FIRST_STAGE = 16
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
@@ -52,6 +52,16 @@ def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
         for c in cells
         if done(c, folder)
     ]
+
+
+def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> dict[str, Record]:
+    """Those of these cells that stand in the ``cells.csv`` of some folders, by digest: runs that are gone still count.
+
+    What a rule does may change while its config does not; whoever names a folder vouches for what is in it.
+    """
+    kept = {(r.configuration, r.config.digest): r for folder in folders for r in read_records(folder / "cells.csv")}
+    found = ((c, kept.get((c.configuration, c.config.digest))) for c in cells)
+    return {c.config.digest: replace(r, method=c.method) for c, r in found if r is not None}
 
 
 def results_of(records: Sequence[Record]) -> Results:
