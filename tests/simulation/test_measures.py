@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from small_runs import ROUGH, config, simulate, world
 
 from sagefl.learning.training import LocalTraining
-from sagefl.selection import Exchange, Outcome, Reason
+from sagefl.learning.workbench import clipped_ce
+from sagefl.selection import Exchange, Outcome, Reason, SageE, SageOS
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.evaluation import check_proxy, diversity, evaluate, gini, macro_f1
 from sagefl.simulation.rundir import DECISIONS, METRICS, RunDirectory
@@ -153,10 +155,39 @@ def test_the_proxy_check_compares_the_pulled_peer_with_its_neighbourhood(engine:
         3: Outcome((), False, Reason.NONE),
         4: Outcome((0,), True, Reason.COMMITTED, direction="push"),
     }
-    found = check_proxy(own, engine, 0, outcomes, peers)
+    found = check_proxy(own, engine, 0, outcomes, peers, SageOS(loss_bound=2.0))
     assert list(found) == [0]
     assert found[0].pulled == five
     assert found[0].gossip == pytest.approx((three + five) / 2)
+    assert found[0].risks == (2 * three, 2 * five)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("latents", "error"), ("latents", "ce"), ("probs", "ce")])
+def test_peers_are_checked_as_the_rule_scores_them(engine: Sequential, kind: Any, loss: Any) -> None:
+    """Peer 1 has another head, which its latents do not pass through; peer 2 has another body."""
+    own = world(config())
+    views = [own.layout.views(engine.population.snapshots[0, peer]) for peer in range(3)]
+    views[1]["head.bias"][3] += 5
+    views[2]["body.1.weight"].neg_()
+    mine, rows = own.federation.roles[0].eval, engine.population.snapshots[0]
+    x, y = torch.from_numpy(own.dataset.train_x[mine]) / 255, torch.from_numpy(own.dataset.train_y[mine])
+    expected = []
+    for peer in (1, 2):
+        model = deepcopy(own.model)
+        own.layout.bind(model, rows[peer])
+        with torch.no_grad():
+            z = model.latent(x)
+            own.layout.bind(model, rows[0 if kind == "latents" else peer])
+            logits = model.head(z)
+        losses = clipped_ce(logits, y) if loss == "ce" else (logits.argmax(1) != y)
+        expected.append(float(losses.double().mean()))
+    outcomes = {0: Outcome((2,), True, Reason.CERTIFIED)}
+    rule = SageE(kind=kind, loss=loss)
+    found = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], rule)[0]
+    assert found.risks == pytest.approx(expected, rel=1e-5)
+    assert expected[0] != expected[1]
+    labels = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], SageE())[0]
+    assert (found.pulled, found.gossip) == (labels.pulled, labels.gossip)
 
 
 # The run in a few numbers ---------------------------------------------------------------------------------------------
@@ -175,9 +206,9 @@ def row(**given: Any) -> dict[str, Any]:
 ROWS = [
     row(),
     row(reason="certified", anchors=64, degree=2, evaluations=128, advantage=0.5, eval_gain=0.2,
-        eval_pulled_risk=0.6, eval_gossip_risk=0.5),
+        peers=[1, 2], eval_risks=[0.6, 0.4]),
     row(reason="certified", anchors=128, degree=6, evaluations=768, advantage=0.1, eval_gain=-0.1,
-        eval_pulled_risk=0.5, eval_gossip_risk=0.5),
+        eval_risks=[0.1] * 4),
     row(reason="no-anchors", anchors=0, evaluations=0, degree=8),
     row(reason="exhausted", anchors=32, degree=1, evaluations=32, advantage=0.0, eval_gain=0.0),
     row(reason="none", anchors=0, evaluations=0, degree=0, merged=0, transferred=0, chosen=[], model_bytes=0),
@@ -230,6 +261,23 @@ def test_the_summary_of_seven_decisions_worked_out_by_hand() -> None:
     }
     for name, value in expected.items():
         assert summary[name] == (value if value is None else pytest.approx(value)), name
+
+
+@pytest.mark.parametrize(
+    ("given", "refuted"),
+    [
+        ({"test": "wealth", "chosen": [3], "eval_risks": [0.4, 0.4, 0.1, 0.3]}, False),
+        ({"test": "wealth", "chosen": [1], "eval_risks": [0.4, 0.4, 0.1, 0.3]}, True),
+        ({"test": "trim", "chosen": [1], "eval_risks": [0.4, 0.4, 0.1, 0.3], "wealth": [0, 5, 0, 0]}, False),
+        ({"test": "trim", "chosen": [3], "eval_risks": [0.4, 0.4, 0.1, 0.3], "wealth": [0, 5, 4, 0]}, True),
+        ({"test": "trim", "chosen": [3], "eval_risks": [0.1] * 4, "wealth": [4, 5, 0, 4]}, False),
+    ],
+)
+def test_certificates_are_held_to_what_they_say(given: dict[str, Any], refuted: bool) -> None:
+    """Chosen better than the mean; or, of trimmed gossip, nobody dropped who is better than it. Equal is not worse."""
+    rows = [row(reason="certified", threshold=4.0, **given), row(reason="cost", eval_risks=[0.9, 0, 0, 0])]
+    summary = summarise(pl.DataFrame(schema=METRICS), pl.DataFrame(rows, schema=DECISIONS))
+    assert (summary["certified_checked"], summary["certified_worse"]) == (1, float(refuted))
 
 
 def test_before_any_evaluation_the_summary_has_the_same_names_without_values() -> None:

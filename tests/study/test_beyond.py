@@ -20,6 +20,7 @@ from sagefl.study.beyond import (
     _holm,
     compare_arms,
     plan_beyond,
+    refutations,
     standings,
 )
 from sagefl.study.beyond_report import comparisons_csv, draw_price, to_markdown
@@ -90,7 +91,23 @@ def test_with_the_seed_as_the_unit_its_worlds_are_averaged_first() -> None:
     assert "; with the seed as the unit +2.00 points [-0.48, +4.48] over 3." in to_markdown(rows, ["s"], "command")
 
 
+def test_certificates_that_evaluation_data_refute_are_counted() -> None:
+    """Four of ten and two of forty; a replication without certificates has none that are refuted."""
+    rows = [
+        record("sage-os", 0, 0.4, 0.5, certified=0.5, certified_checked=10, certified_worse=0.4),
+        record("sage-os", 1, 0.4, 0.5, certified=0.2, certified_checked=40, certified_worse=0.05),
+        record("sage-os", 2, 0.4, 0.5, certified=0.0, certified_checked=0),
+        record("rg", 0, 0.4, 0.5, certified=0.0, certified_checked=0),
+    ]
+    (found,) = refutations(rows)
+    assert (found.arm.name, found.checked, found.refuted, found.share.seeds) == ("sage-os", 50, 6, 2)
+    assert found.share.mean == pytest.approx(0.225)
+    assert found.of_all == pytest.approx((0.2 + 0.01) / 3)
+    assert "| sage-os | 50 | 6 | 22.5 % | 0.0 to 100.0 % | 7.0 % |" in to_markdown(rows, ["scale"], "command")
+
+
 def test_nothing_at_all() -> None:
+    assert refutations([]) == []
     assert compare_arms([]) == []
     assert standings([]) == []
     assert draw_price([]) is None
@@ -133,7 +150,6 @@ def test_what_is_written_holds_what_was_found() -> None:
     assert " over 3 of 5 replications: not final; with" in to_markdown(rows[:-2], ["a scale"], "sagefl study beyond")
     assert "lambda = 0) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
     assert "| trim, latents, lambda 0 | 5 | 43.00 | 50.20 |" in text
-    assert "12.5 %" in text
     lines = comparisons_csv(compare_arms(rows)).splitlines()
     assert len(lines) == 1 + 3
     assert lines[1].startswith('"trim, latents, lambda 0",sage-e-trim:kind=latents:probe_cost=0,both,1,5,0.6,')

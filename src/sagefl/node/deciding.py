@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from math import log
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from ..exchange import Mix
 from ..exchange.mixing import resolve
+from ..learning.scoring import answer_losses
 from ..learning.workbench import MODEL_PARTS
 from ..selection import ME, Decision, Inspect, Outcome, Probe, Read
 from ..selection.private import RandomisedResponse
@@ -178,16 +178,13 @@ class Consultation:
         learner, classes = self.learner, self.learner.dataset.classes
         truth = learner.dataset.train_y[indices]
         told = decode_answers(raw, probe.kind, len(indices), classes, learner.latent, self.mechanism)
-        if probe.kind == "labels":
-            return np.asarray(told != truth) if self.mechanism is None else self.mechanism.losses(told, truth)
+        if probe.kind == "labels" and self.mechanism is not None:
+            return self.mechanism.losses(told, truth)
         if probe.kind == "latents":
             self._latents.setdefault(number, {}).update(zip(columns.tolist(), told, strict=True))
             with _SCORING:
                 return learner.score_latents(self.round, told, indices, probe.loss)
-        if probe.loss == "error":
-            return np.asarray(told.argmax(1) != truth, dtype=float)
-        ceiling = np.float32(2 * log(classes))
-        return np.asarray(np.minimum(-told[np.arange(len(truth)), truth], ceiling) / ceiling)
+        return answer_losses(told, truth, probe.kind, probe.loss)
 
     def _recorded(self, decision: Decision, key: tuple[str, str]) -> Losses:
         """The losses this decision paid for, scaled to [0, 1]."""

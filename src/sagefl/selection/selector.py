@@ -16,7 +16,7 @@ import numpy as np
 
 from ..streams import stream
 from .outcome import Exchange, State
-from .requests import Peer, Request
+from .requests import Loss, Peer, ProbeKind, Request
 
 if TYPE_CHECKING:
     from .decision import Decision
@@ -97,6 +97,11 @@ class Selector(ABC):
     def bound(self) -> float:
         """M: losses answered to probes lie in [0, M]."""
         return float(getattr(self, "loss_bound", 1.0))
+
+    @property
+    def scoring(self) -> tuple[ProbeKind, Loss]:
+        """What this rule's probes ask for and how answers are scored; of a rule without probes: labels, 0-1 errors."""
+        return getattr(self, "kind", "labels"), getattr(self, "loss", "error")
 
     @abstractmethod
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

@@ -10,7 +10,9 @@ from math import isfinite
 import numpy as np
 import numpy.typing as npt
 
-from ..selection import Outcome
+from ..learning.scoring import answer_losses
+from ..selection import Outcome, Selector
+from ..selection.requests import Loss, ProbeKind
 from .engines import Engine
 from .rundir import SUMMARY
 from .world import World
@@ -38,10 +40,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ProxyCheck:
-    """One decision seen on the receiver's evaluation data: 0-1 risk of what was pulled, and of gossip."""
+    """One decision seen on the receiver's evaluation data, which it could not see.
+
+    `pulled` and `gossip` are by the peers' own predictions, one yardstick for all rules: 0-1 risk of what was pulled,
+    and of a random draw. `risks` are all peers' as the rule scores its probes: what its certificates are about.
+    """
 
     pulled: float
     gossip: float
+    risks: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -103,25 +110,51 @@ def gini(counts: npt.ArrayLike) -> float | None:
 
 
 def check_proxy(
-    world: World, engine: Engine, round: int, outcomes: Mapping[int, Outcome], peers: Sequence[Sequence[int]]
+    world: World,
+    engine: Engine,
+    round: int,
+    outcomes: Mapping[int, Outcome],
+    peers: Sequence[Sequence[int]],
+    rule: Selector,
 ) -> dict[int, ProxyCheck]:
     """How good the pulled peers are on evaluation data, against the neighbourhood mean (before mixing)."""
+    receivers = [k for k, outcome in sorted(outcomes.items()) if outcome.peers and outcome.direction == "pull"]
     asked: dict[int, list[int]] = defaultdict(list)  # peer -> receivers
-    for client, outcome in outcomes.items():
-        if outcome.peers and outcome.direction == "pull":
-            for peer in peers[client]:
-                asked[peer].append(client)
-    order = sorted(asked)
-    calls = [(p, round, 0, np.concatenate([world.evaluation_sets[k] for k in asked[p]]), "labels") for p in order]
-    risks: dict[int, dict[int, float]] = defaultdict(dict)
-    for peer, labels in zip(order, engine.map("answer", calls, [float(len(c[3])) for c in calls]), strict=True):
-        ends = np.cumsum([len(world.evaluation_sets[k]) for k in asked[peer]])
-        for client, said in zip(asked[peer], np.split(labels, ends[:-1]), strict=True):
-            risks[client][peer] = float(np.mean(said != world.dataset.train_y[world.evaluation_sets[client]]))
+    for client in receivers:
+        for peer in peers[client]:
+            asked[peer].append(client)
+    plain: tuple[ProbeKind, Loss] = ("labels", "error")
+    predicted = _risks(world, engine, round, asked, *plain)
+    scored = predicted if rule.scoring == plain else _risks(world, engine, round, asked, *rule.scoring)
     return {
-        client: ProxyCheck(
-            pulled=float(np.mean([found[p] for p in outcomes[client].peers if isinstance(p, int)])),
-            gossip=float(np.mean(list(found.values()))),
+        k: ProxyCheck(
+            pulled=float(np.mean([predicted[p, k] for p in outcomes[k].peers if isinstance(p, int)])),
+            gossip=float(np.mean([predicted[p, k] for p in peers[k]])),
+            risks=tuple(rule.bound * scored[p, k] for p in peers[k]),
         )
-        for client, found in sorted(risks.items())
+        for k in receivers
     }
+
+
+def _risks(
+    world: World, engine: Engine, round: int, asked: Mapping[int, Sequence[int]], kind: ProbeKind, loss: Loss
+) -> dict[tuple[int, int], float]:
+    """Mean loss of every (peer, receiver) on the receiver's evaluation samples; a peer answers all at once."""
+    samples, order = world.evaluation_sets, sorted(asked)
+    calls = [(p, round, 0, np.concatenate([samples[k] for k in asked[p]]), kind) for p in order]
+    told = engine.map("answer", calls, [float(len(call[3])) for call in calls])
+    pairs = [(peer, client) for peer in order for client in asked[peer]]
+    parts = [
+        part
+        for peer, answer in zip(order, told, strict=True)
+        for part in np.split(answer, np.cumsum([len(samples[k]) for k in asked[peer]])[:-1])
+    ]
+    if kind == "latents":
+        scored = engine.map(
+            "score", [(k, round, z[None], samples[k], loss) for (_, k), z in zip(pairs, parts, strict=True)]
+        )
+        losses = [rows[0] for rows in scored]
+    else:
+        truth = world.dataset.train_y
+        losses = [answer_losses(a, truth[samples[k]], kind, loss) for (_, k), a in zip(pairs, parts, strict=True)]
+    return {pair: float(np.mean(values, dtype=np.float64)) for pair, values in zip(pairs, losses, strict=True)}

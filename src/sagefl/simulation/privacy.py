@@ -35,7 +35,7 @@ def peer_answers(mechanism: RandomisedResponse, seed: int, peer: int) -> Private
 
 def make_private(method: Method, mechanism: RandomisedResponse) -> None:
     """Price a method's rule for perturbed labels; one that asks for anything but labels is refused."""
-    kind = getattr(method.selector, "kind", "labels")
+    kind, _ = method.selector.scoring
     if kind != "labels":
         raise ConfigError(
             f"privacy.epsilon perturbs labels, but {method.id} probes for {kind}: "

@@ -115,6 +115,7 @@ class Recorder:
             "eval_pulled_risk": proxy and proxy.pulled,
             "eval_gossip_risk": proxy and proxy.gossip,
             "eval_gain": _gain(client, measured) if outcome.peers else None,
+            "eval_risks": proxy and proxy.risks,
         }
 
     def _metrics_row(self, happened: Round, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -103,6 +103,7 @@ _AUDIT: dict[str, Any] = {
     "eval_pulled_risk": pl.Float64,
     "eval_gossip_risk": pl.Float64,
     "eval_gain": pl.Float64,
+    "eval_risks": pl.List(pl.Float64),
 }
 METRICS = pl.Schema(_ROUND)
 # With private answers: epsilon of one answer; of the worst-off client in this round and so far, towards all receivers
@@ -187,7 +188,8 @@ class Table:
         """Go back to what stood before `round` was run: rows of an interrupted stretch are dropped."""
         self._rows, self._frame = [], pl.DataFrame(schema=self.schema)
         if self.path.exists():
-            self._frame = _read(self.path).filter(pl.col("round") < round)
+            kept = _read(self.path).filter(pl.col("round") < round)
+            self._frame = pl.concat([self._frame, kept], how="diagonal")  # columns that are newer than the run are null
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -270,7 +270,9 @@ class Simulator:
         if not (last or (number + 1) % options.every == 0):
             return None
         before = evaluate(self.world, engine, self.world.test_subset(last))
-        proxies = check_proxy(self.world, engine, number, outcomes, peers) if options.mechanisms else {}
+        proxies: Mapping[int, ProxyCheck] = {}
+        if options.mechanisms:
+            proxies = check_proxy(self.world, engine, number, outcomes, peers, self.method.selector)
         return before, proxies
 
     def _after_mixing(

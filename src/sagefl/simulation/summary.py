@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from .rundir import PRIVACY, SUMMARY
 __all__ = ["stop_shares", "summarise"]
 
 Floats = npt.NDArray[np.float64]
+ROUNDING = 1e-9  # risks this close are equal
 GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated")
 
 
@@ -79,15 +80,28 @@ def _communication(decisions: pl.DataFrame) -> dict[str, Any]:
 
 def _mechanisms(decisions: pl.DataFrame) -> dict[str, Any]:
     """What certificates and anchor advantages are worth on evaluation data."""
-    checked = decisions.filter(pl.col("eval_pulled_risk").is_not_null())
-    certified = checked.filter(pl.col("reason") == "certified")
-    worse = certified.filter(pl.col("eval_pulled_risk") > pl.col("eval_gossip_risk")).height
+    certified = decisions.filter((pl.col("reason") == "certified") & pl.col("eval_risks").is_not_null())
+    worse = sum(map(_refuted, certified.iter_rows(named=True)))
     gained = decisions.select("advantage", "eval_gain").drop_nulls()
     return {
         "certified_checked": certified.height,
         "certified_worse": worse / certified.height if certified.height else None,
         "advantage_gain_correlation": _correlation(gained["advantage"].to_numpy(), gained["eval_gain"].to_numpy()),
     }
+
+
+def _refuted(decision: Mapping[str, Any]) -> bool:
+    """Whether evaluation data speak against a certificate, by the score it was given for.
+
+    It says that what was chosen is better than a random draw; that of trimmed gossip (`test` = trim), that nobody who
+    was dropped is.
+    """
+    risks = dict(zip(decision["peers"], decision["eval_risks"], strict=True))
+    gossip = sum(risks.values()) / len(risks)
+    if decision["test"] == "trim":
+        bets = zip(risks.values(), decision["wealth"], strict=True)
+        return any(risk < gossip - ROUNDING for risk, wealth in bets if wealth >= decision["threshold"])
+    return bool(np.mean([risks[peer] for peer in decision["chosen"]]) > gossip + ROUNDING)
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:

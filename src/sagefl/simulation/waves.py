@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, log
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..learning.scoring import answer_losses
 from ..learning.workbench import MODEL_PARTS
 from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..streams import stream
@@ -113,11 +114,9 @@ class Waves:
         for client, decision in sorted(decisions.items()):
             rule = decision.selector
             schedule: Any = getattr(rule, "schedule", ())
-            kind: Any = getattr(rule, "kind", "labels")
-            loss: Any = getattr(rule, "loss", "error")
             stop = min(max(*BLOCKS, *(schedule if isinstance(schedule, tuple) else ())), decision.hood.anchors)
             if decision.hood.peers and stop:
-                probes[client] = Probe(decision.hood.peers, 0, stop, kind, loss)
+                probes[client] = Probe(decision.hood.peers, 0, stop, *rule.scoring)
         self._fetch([e for client, probe in probes.items() for e in self._errands(client, decisions[client], probe)])
         return [
             _recorded(client, decisions[client], self._desk(client).losses(decisions[client], probe)[:, : probe.stop])
@@ -213,17 +212,13 @@ class Waves:
 
     def _score(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
         """Labels and log-probabilities, scored at the receiver."""
-        ceiling = 2 * log(self.world.dataset.classes)
+        how = self.world.mechanism
         for errand, answer in told:
-            truth = self.world.dataset.train_y[self._inputs(errand)]
-            if errand.probe.kind == "labels":
-                how = self.world.mechanism
-                self._file(errand, answer != truth if how is None else how.losses(answer, truth))
-            elif errand.probe.loss == "error":
-                self._file(errand, answer.argmax(1) != truth)
-            else:  # as `clipped_ce`, in float32 like everything that is recorded
-                surprise = np.nan_to_num(-answer[np.arange(len(truth)), truth], nan=ceiling)
-                self._file(errand, np.minimum(surprise, ceiling) / ceiling)
+            truth, probe = self.world.dataset.train_y[self._inputs(errand)], errand.probe
+            if how is not None:
+                self._file(errand, how.losses(answer, truth))
+            else:
+                self._file(errand, answer_losses(answer, truth, probe.kind, probe.loss))
 
     def _score_latents(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
         """Latents go through the receiver's own head."""

@@ -32,9 +32,11 @@ __all__ = [
     "WORLDS",
     "Arm",
     "Comparison",
+    "Refutation",
     "Standing",
     "compare_arms",
     "plan_beyond",
+    "refutations",
     "standings",
 ]
 
@@ -127,6 +129,17 @@ class Comparison:
         return self.arm.name == PRIMARY and self.outcome == "both"
 
 
+@dataclass(frozen=True)
+class Refutation:
+    """How often evaluation data speak against one arm's certificates: anchors are reused, so they are not fresh."""
+
+    arm: Arm
+    checked: int  # certified decisions of evaluation rounds
+    refuted: int
+    share: Estimate  # of certified decisions, over replications
+    of_all: float  # of all decisions: what delta bounds
+
+
 Key = tuple[Configuration, int]
 
 
@@ -149,6 +162,19 @@ def standings(records: Sequence[Record]) -> list[Standing]:
             metrics = {name for row in rows for name in row}
             means = {m: _mean(row[m] for row in rows if m in row) for m in metrics}
             made.append(Standing(arm, len(rows), means))
+    return made
+
+
+def refutations(records: Sequence[Record]) -> list[Refutation]:
+    """Every arm whose certificates were checked."""
+    found, made = _by_arm(records), []
+    for arm in ARMS:
+        rows = list(found.get(arm.name, {}).values())
+        if checked := [row for row in rows if row.get("certified_checked")]:
+            shares, counts = ([row[f"certified_{what}"] for row in checked] for what in ("worse", "checked"))
+            refuted = sum(round(share * count) for share, count in zip(shares, counts, strict=True))
+            of_all = _mean(row["certified"] * row.get("certified_worse", 0.0) for row in rows)
+            made.append(Refutation(arm, round(sum(counts)), refuted, estimate(shares), of_all))
     return made
 
 

@@ -7,7 +7,18 @@ import io
 from collections.abc import Callable, Sequence
 from math import isnan, nan
 
-from .beyond import OUTCOMES, PRIMARY, REFERENCE, WORLDS, Comparison, Standing, compare_arms, standings
+from .beyond import (
+    OUTCOMES,
+    PRIMARY,
+    REFERENCE,
+    WORLDS,
+    Comparison,
+    Refutation,
+    Standing,
+    compare_arms,
+    refutations,
+    standings,
+)
 from .canvas import Drawn, drawing, save, tidy
 from .collect import Record
 from .intervals import Estimate
@@ -26,6 +37,8 @@ def to_markdown(records: Sequence[Record], scale: Sequence[str], command: str) -
         _arms(standings(records)),
         "## Against gossip",
         _against(made),
+        "## Certificates on evaluation data",
+        _refuted(refutations(records)),
     ]
     return "\n".join(parts) + "\n"
 
@@ -71,7 +84,6 @@ _ARM_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("budget", "budget", _percent(1, " %")),
     ("mb_probes", "probes MB", _plain(3)),
     ("mb_models", "models MB", _plain(3)),
-    ("certified_worse", "certified worse", _percent(1, " %")),
     ("pulled_worse", "pulled worse", _percent(1, " %")),
 )
 
@@ -84,10 +96,9 @@ def _arms(found: Sequence[Standing]) -> str:
         rows.append([s.arm.name, str(s.replications), *cells])
     note = (
         "\nMeans over n replications: only arms with the same n can be read against each other here; the differences "
-        "below are taken within replications. Accuracies in per cent after mixing; MB per client-round. *certified "
-        "worse*: the share of certified peers whose risk on the receiver's evaluation data is above that of a random "
-        "draw (trimmed gossip certifies whom it drops: of draws from the rest); *pulled worse*: the same of all pulled "
-        "peers."
+        "below are taken within replications. Accuracies in per cent after mixing; MB per client-round. *certified*: "
+        "of trimmed gossip, the decisions that dropped somebody; *pulled worse*: the share of pulled peers whose own "
+        "predictions err more on the receiver's evaluation data than a random draw's."
     )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n{note}\n"
 
@@ -114,6 +125,22 @@ def _against(made: Sequence[Comparison]) -> str:
         cells = (name, OUTCOMES[c.outcome], *difference, *numbers, seeds, apart)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _refuted(found: Sequence[Refutation]) -> str:
+    heads = ("arm", "certified and checked", "refuted", "share", "95 % interval", "of all decisions")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for r in found:
+        low, high = (f"{100 * min(max(end, 0.0), 1.0):.1f}" for end in r.share.interval())
+        between = "" if r.share.standard_error is None else f"{low} to {high} %"
+        shares = (f"{100 * r.share.mean:.1f} %", between, f"{100 * r.of_all:.1f} %")
+        lines.append("| " + " | ".join((r.arm.name, str(r.checked), str(r.refuted), *shares)) + " |")
+    return (
+        "\n".join(lines) + "\n\nAnchors are drawn from one pool again and again, so certificates after the first round "
+        "are approximate. *refuted*: on the receiver's evaluation data, scored as the rule scores its probes, the "
+        "certified peer is worse than the neighbourhood's mean (of trimmed gossip: somebody who was dropped is better "
+        "than it); a small evaluation set errs, too. Shares are means over replications; delta is about the last one.\n"
+    )
 
 
 def _interval(e: Estimate) -> str:
