@@ -1,10 +1,11 @@
 """The simulator against a plain PyTorch loop, the price of probing, and how it scales. Ratios in one run.
 
-python benchmarks/simulator.py [--part plain|probing|scale|all]     # Fashion-MNIST, about 6 minutes on two idle cores
+python benchmarks/simulator.py [--part plain|probing|rules|scale|all] # Fashion-MNIST, about 7 minutes on two idle cores
 
 * plain: samples per second of `sagefl run` (processes engine) against one module and one Adam per client, as most
   researchers write it (same model, data, graph, batch size; contiguous tensors, slicing, torch's default threads).
 * probing: seconds of a SAGE-OS and an AQ-128 round against an RG round, evaluation aside.
+* rules: what the betting rules themselves take in a round, inference aside, against training whole epochs.
 * scale: seconds per client-round and peak memory from 50 to 1,000 clients at 60 samples per client.
 """
 
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +28,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from sagefl.data import Dataset, load
+from sagefl.settings import parse_options
 from sagefl.simulation.config import Execution, RunConfig
+from sagefl.simulation.engines import Sequential
 from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
@@ -152,6 +156,45 @@ def part_probing(dataset: Dataset) -> list[str]:
     return rows
 
 
+def part_rules(dataset: Dataset) -> list[str]:
+    """Everything in one process, so that what `decide` spends on inference can be told from what rules take."""
+    rows = []
+    for spec in ("sage-e", "sage-e:probe_cost=0", "sage-e:kind=latents:loss=ce", "sage-e-trim:probe_cost=0"):
+        id, *options = spec.split(":")
+        cfg = config(id, rounds=3)
+        cfg = RunConfig.parse(cfg.model_dump() | {"method": {"id": id, "options": parse_options(options)}})
+        with tempfile.TemporaryDirectory() as out, InferenceTime() as inference:
+            directory = RunDirectory(Path(out) / "run")
+            execution = Execution(engine="sequential", checkpoint_every=10_000)
+            Simulator(cfg, directory, execution, world=World.build(cfg, dataset)).run()
+            timings = directory.table("timings")
+        rule, training = timings["decide"].sum() - inference.seconds, timings["train"].sum()
+        rows.append(
+            f"| {spec} | {rule / 3:.3f} s of {training / 3:.2f} s | **{rule / training:.2%}** (target <= 3 %) |"
+        )
+    return rows
+
+
+class InferenceTime:
+    """Seconds that the sequential engine spends on peers' answers and their scores."""
+
+    def __enter__(self) -> InferenceTime:
+        self.seconds, self._plain = 0.0, Sequential.map
+
+        def timed(engine: Sequential, task: str, *rest: Any) -> list[Any]:
+            began = time.perf_counter()
+            try:
+                return self._plain(engine, task, *rest)
+            finally:
+                self.seconds += time.perf_counter() - began if task in ("answer", "score") else 0.0
+
+        Sequential.map = timed
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Sequential.map = self._plain
+
+
 def part_scale(dataset: Dataset) -> list[str]:
     rounds, each, memory = {50: 30, 200: 10, 1000: 4}, {}, {}
     for _ in range(2):  # twice over, so that a slow spell hits all sizes
@@ -216,14 +259,15 @@ def _pss(pid: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", default="all", choices=("plain", "probing", "scale", "all"))
+    parser.add_argument("--part", default="all", choices=("plain", "probing", "rules", "scale", "all"))
     parser.add_argument("--plain-loop", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.plain_loop:
         plain_loop(args.plain_loop)
         return
     dataset = load("fmnist")
-    for name, part in (("plain", part_plain), ("probing", part_probing), ("scale", part_scale)):
+    parts = {"plain": part_plain, "probing": part_probing, "rules": part_rules, "scale": part_scale}
+    for name, part in parts.items():
         if args.part in (name, "all"):
             print("\n".join(part(dataset)), flush=True)
 
