@@ -115,12 +115,14 @@ class EncoderDecoder(nn.Module):
         chain = (channels, *widths)
         down: list[nn.Module] = []
         for a, b in zip(chain, chain[1:], strict=False):
-            down += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU()]
-        self.encoder = nn.Sequential(ChannelsLast(), *down, nn.Flatten(), nn.Linear(flat, latent))
-        up: list[nn.Module] = [nn.Linear(latent, flat), nn.ReLU(), nn.Unflatten(1, small), ChannelsLast()]
+            down += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU(inplace=True)]
+        # Flattened before the last ReLU, so that its gradient, which comes from a linear layer, has its memory order.
+        *down, last = down
+        self.encoder = nn.Sequential(ChannelsLast(), *down, nn.Flatten(), last, nn.Linear(flat, latent))
+        up: list[nn.Module] = [nn.Linear(latent, flat), nn.ReLU(inplace=True), nn.Unflatten(1, small), ChannelsLast()]
         back = chain[::-1]
         for a, b in zip(back, back[1:], strict=False):
-            up += [Doubling(a, b, 4, stride=2, padding=1), nn.ReLU()]
+            up += [Doubling(a, b, 4, stride=2, padding=1), nn.ReLU(inplace=True)]
         up[-1] = nn.Sigmoid()
         self.decoder = nn.Sequential(*up)
         self.head = nn.Sequential(nn.Linear(latent, latent), nn.ReLU(), nn.Linear(latent, classes))

@@ -65,6 +65,7 @@ ARMS = (  # in the order in which they are run
     Arm("aq-128", "aq-128"),
     Arm("sage-os", "sage-os"),
     Arm("sage-vanilla", "sage-vanilla"),
+    Arm("sage-os, lambda 0", "sage-os:probe_cost=0"),
     Arm("trim, latents", "sage-e-trim:kind=latents"),
     Arm("uniform pick, latents", "sage-e:kind=latents:pick=uniform"),
     Arm("trim, labels", "sage-e-trim"),
