@@ -221,10 +221,17 @@ class Waves:
                 self._file(errand, answer_losses(answer, truth, probe.kind, probe.loss))
 
     def _score_latents(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
-        """Latents go through the receiver's own head."""
-        calls = [(e.client, self.round, z[None], self._inputs(e), e.probe.loss) for e, z in told]
-        for (errand, _), losses in zip(told, self.engine.map("score", calls), strict=True):
-            self._file(errand, losses[0])
+        """Latents go through the receiver's own head, all that it got about the same anchors in one call."""
+        grouped: dict[tuple[int, str, bytes], list[tuple[_Errand, npt.NDArray[Any]]]] = defaultdict(list)
+        for errand, z in told:
+            grouped[errand.client, errand.probe.loss, errand.columns.tobytes()].append((errand, z))
+        calls = [
+            (client, self.round, np.stack([z for _, z in group]), self._inputs(group[0][0]), loss)
+            for (client, loss, _), group in grouped.items()
+        ]
+        for group, losses in zip(grouped.values(), self.engine.map("score", calls), strict=True):
+            for (errand, _), row in zip(group, losses, strict=True):
+                self._file(errand, row)
 
     def _file(self, errand: _Errand, losses: npt.ArrayLike) -> None:
         """Put an errand's losses on the receiver's desk; whoever flatters found the answers that please it."""
