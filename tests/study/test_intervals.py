@@ -5,7 +5,7 @@ from math import inf, sqrt
 import pytest
 from scipy import stats
 
-from sagefl.study.intervals import estimate, t_quantile
+from sagefl.study.intervals import estimate, share_interval, t_quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 29, 200])
@@ -34,3 +34,16 @@ def test_one_seed_says_nothing_about_spread() -> None:
     assert e.interval() == (-inf, inf)
     with pytest.raises(ValueError, match="no values"):
         estimate([])
+
+
+@pytest.mark.parametrize(("hits", "total"), [(0, 1), (1, 1), (0, 253), (3, 39), (40, 40), (700, 1500)])
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.999])
+def test_shares_have_the_exact_interval(hits: int, total: int, level: float) -> None:
+    exact = stats.binomtest(hits, total).proportion_ci(level, method="exact")
+    assert share_interval(hits, total, level) == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("hits", "total"), [(1, 0), (0, 0), (-1, 5), (6, 5)])
+def test_shares_of_nothing_are_refused(hits: int, total: int) -> None:
+    with pytest.raises(ValueError, match="some of at least one"):
+        share_interval(hits, total)

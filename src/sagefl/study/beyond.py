@@ -137,8 +137,7 @@ class Refutation:
     arm: Arm
     checked: int  # certified decisions of evaluation rounds
     refuted: int
-    share: Estimate  # of certified decisions, over replications
-    of_all: float  # of all decisions: what delta bounds
+    of_all: float  # the share among all decisions, which is what delta bounds
 
 
 Key = tuple[Configuration, int]
@@ -172,10 +171,9 @@ def refutations(records: Sequence[Record]) -> list[Refutation]:
     for arm in ARMS:
         rows = list(found.get(arm.name, {}).values())
         if checked := [row for row in rows if row.get("certified_checked")]:
-            shares, counts = ([row[f"certified_{what}"] for row in checked] for what in ("worse", "checked"))
-            refuted = sum(round(share * count) for share, count in zip(shares, counts, strict=True))
+            refuted = sum(round(row["certified_worse"] * row["certified_checked"]) for row in checked)
             of_all = _mean(row["certified"] * row.get("certified_worse", 0.0) for row in rows)
-            made.append(Refutation(arm, round(sum(counts)), refuted, estimate(shares), of_all))
+            made.append(Refutation(arm, round(sum(row["certified_checked"] for row in checked)), refuted, of_all))
     return made
 
 

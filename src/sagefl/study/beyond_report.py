@@ -21,7 +21,7 @@ from .beyond import (
 )
 from .canvas import Drawn, drawing, save, tidy
 from .collect import Record
-from .intervals import Estimate
+from .intervals import Estimate, share_interval
 
 __all__ = ["comparisons_csv", "draw_price", "to_markdown"]
 
@@ -130,16 +130,17 @@ def _against(made: Sequence[Comparison]) -> str:
 def _refuted(found: Sequence[Refutation]) -> str:
     heads = ("arm", "certified and checked", "refuted", "share", "95 % interval", "of all decisions")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    show = _percent(1, " %")
     for r in found:
-        low, high = (f"{100 * min(max(end, 0.0), 1.0):.1f}" for end in r.share.interval())
-        between = "" if r.share.standard_error is None else f"{low} to {high} %"
-        shares = (f"{100 * r.share.mean:.1f} %", between, f"{100 * r.of_all:.1f} %")
+        low, high = share_interval(r.refuted, r.checked)
+        shares = (show(r.refuted / r.checked), f"{100 * low:.1f} to {show(high)}", show(r.of_all))
         lines.append("| " + " | ".join((r.arm.name, str(r.checked), str(r.refuted), *shares)) + " |")
     return (
         "\n".join(lines) + "\n\nAnchors are drawn from one pool again and again, so certificates after the first round "
         "are approximate. *refuted*: on the receiver's evaluation data, scored as the rule scores its probes, the "
         "certified peer is worse than the neighbourhood's mean (of trimmed gossip: somebody who was dropped is better "
-        "than it); a small evaluation set errs, too. Shares are means over replications; delta is about the last one.\n"
+        "than it); a small evaluation set errs, too. Intervals are exact for independent decisions, which those of one "
+        "run are not quite; delta is about the last column.\n"
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import atan, exp, inf, lgamma, pi, sqrt
+from math import atan, exp, inf, lgamma, log, pi, sqrt
 from statistics import fmean, stdev
 
 import numpy as np
 
-__all__ = ["Estimate", "estimate", "t_quantile", "t_tail"]
+__all__ = ["Estimate", "estimate", "share_interval", "t_quantile", "t_tail"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,38 @@ def estimate(values: Sequence[float]) -> Estimate:
         raise ValueError("no values to take a mean of")
     error = stdev(values) / sqrt(len(values)) if len(values) > 1 else None
     return Estimate(fmean(values), error, len(values))
+
+
+def share_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's exact interval for a share, by bisection; of independent draws, which is for the caller.
+
+    >>> [round(end, 4) for end in share_interval(0, 100)]
+    [0.0, 0.0362]
+    """
+    if not 0 <= hits <= total or total < 1:
+        raise ValueError(f"expected some of at least one, got {hits} of {total}")
+    tail = (1 - level) / 2
+    low = 0.0 if hits == 0 else _share_at(lambda p: 1 - _binomial_cdf(hits - 1, total, p) < tail)
+    high = 1.0 if hits == total else _share_at(lambda p: _binomial_cdf(hits, total, p) > tail)
+    return low, high
+
+
+def _share_at(below: Callable[[float], bool]) -> float:
+    """The share up to which `below` holds."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low
+
+
+def _binomial_cdf(hits: int, total: int, p: float) -> float:
+    """P(at most `hits` of `total`), for 0 < p < 1."""
+    terms = (
+        lgamma(total + 1) - lgamma(k + 1) - lgamma(total - k + 1) + k * log(p) + (total - k) * log(1 - p)
+        for k in range(hits + 1)
+    )
+    return min(1.0, sum(map(exp, terms)))
 
 
 @cache
