@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
+import polars as pl
 import pytest
 from small_runs import CrashAfter, CrashError, config, files, simulate
 
 from sagefl.simulation.config import RunConfig
 from sagefl.simulation.files import RunError, atomic_write, write_text
-from sagefl.simulation.rundir import CLIENTS, RunDirectory, Table
+from sagefl.simulation.rundir import CLIENTS, DECISIONS, RunDirectory, Table
 
 Reference = Callable[..., Path]
 SETTINGS = config("rg", rounds=1)
@@ -167,3 +168,15 @@ def test_a_table_is_read_whole_while_it_is_replaced(tmp_path: Path) -> None:
         enough.set()
         writer.join()
     assert heights == {3, 3000}
+
+
+def test_a_run_begun_before_a_column_was_known_goes_on(tmp_path: Path) -> None:
+    older = pl.Schema({name: kind for name, kind in DECISIONS.items() if name != "eval_risks"})
+    begun = Table(tmp_path / "decisions.parquet", older)
+    begun.add([{"round": 0, "client": 3}, {"round": 1, "client": 3}])
+    begun.write()
+    resumed = Table(tmp_path / "decisions.parquet", DECISIONS)
+    resumed.keep_before(1)
+    resumed.add([{"round": 1, "client": 3, "eval_risks": [0.5]}])
+    assert resumed.frame().schema == DECISIONS
+    assert resumed.frame().select("round", "eval_risks").rows() == [(0, None), (1, [0.5])]
