@@ -6,6 +6,9 @@ can have: lambda = 0) against random gossip on the mean of global and Client acc
 gossip with all the evidence, no cheaper variant of it is expected to. Everything else is secondary and corrected for
 multiplicity by Holm's method; the three numbers of every arm against gossip form one family.
 
+Two things came later. `sage-os` at lambda = 0 joined the arms before any of its cells was run. What betting rules do
+at lambda = 0 was mended after a first run of the primary comparison: ``results/beyond-laptop/with-stop``.
+
 A replication is a (world, seed): partition and graph are fresh in each and shared by its arms, so differences are taken
 within a replication and their mean gets Student's t interval over replications. Replications of one seed in two worlds
 share first weights and streams of draws, as cells of the paper's study do, so they are not quite independent: the same
