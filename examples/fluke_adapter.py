@@ -1,6 +1,6 @@
 """A sagefl selector inside fluke-fl's gossip client: the decision core fits other people's frameworks.
 
-    pip install sagefl fluke-fl
+    pip install -e . fluke-fl
     python examples/fluke_adapter.py
 
 fluke's `GossipClient` pushes its model to a random neighbour. `AskingClient` pulls instead, and asks first: before a

@@ -89,7 +89,7 @@ def _below(root: int) -> set[int]:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """A cluster with two raylets for the tests of one file; skipped where Ray is not installed."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'sagefl[ray]'")
+    pytest.importorskip("ray", reason="needs the extra ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     made = Nodes()
     try:

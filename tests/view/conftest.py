@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette", reason="the page needs the extra view: pip install 'sagefl[view]'")
-pytest.importorskip("uvicorn", reason="the page needs the extra view: pip install 'sagefl[view]'")
+pytest.importorskip("starlette", reason="the page needs the extra view")
+pytest.importorskip("uvicorn", reason="the page needs the extra view")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from made_runs import make_run

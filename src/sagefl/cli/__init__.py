@@ -11,11 +11,13 @@ import typer
 
 from .. import __version__
 from . import bench, beyond, core, data, methods, node, regret, simulate, study, view
+from .common import Commands
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="sagefl",
+    cls=Commands,
     help="Certified peer selection for decentralised federated learning: ask before you download.",
     no_args_is_help=True,
     rich_markup_mode=None,

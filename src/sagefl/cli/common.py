@@ -1,20 +1,24 @@
-"""What commands share: errors for people, and the console."""
+"""What commands share: errors for people, missing extras, and the console."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from ..errors import SageflError
+from ..extras import how_to_install, lacking
 
-__all__ = ["WIDE", "console", "fail", "friendly_errors", "table"]
+__all__ = ["WIDE", "Commands", "console", "fail", "friendly_errors", "table"]
 
+WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "study": "study"}
+"""The extra, with the simulator's packages in it, of commands for which the extra `sim` is not enough."""
 
 WIDE = 1000  # columns where there is no terminal: a file or a pipe cuts nothing
 
@@ -48,3 +52,21 @@ def friendly_errors() -> Iterator[None]:
         yield
     except (SageflError, ValueError, TypeError, OSError) as error:
         fail(str(error))
+
+
+class Commands(TyperGroup):
+    """All of the commands: one that needs a package that is not installed says which extra brings it.
+
+    Here and not where commands import things, so that no command can forget it.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if (extra := lacking(error)) is None:
+                raise
+            command = ctx.invoked_subcommand
+            needed = WHOLE.get(command, extra) if extra == "sim" else extra
+            fail(f"`sagefl {command}` needs {error.name}, which is not installed: {how_to_install(needed)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import console, fail, friendly_errors
+from .common import console, friendly_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,28 +25,19 @@ def methods(
     id: Annotated[str | None, typer.Argument(help="Explain this one: its paper, what is ours, every option.")] = None,
 ) -> None:
     """List every method with its citation, evidence, communication and options; or explain one."""
-    known = _known()
-    out = console()
-    if id is None:
+    with friendly_errors():
+        from ..methods import method_class
+        from ..methods import methods as known
+
+        out = console()
+        if id is not None:
+            _print_whole(out, id, method_class(id))
+            return
         out.print(
             "models merged / transferred are per client and round; run one with: sagefl run --method ID:option=value"
         )
-        for name, found in known.items():
+        for name, found in known().items():
             _print_line(out, name, found)
-        return
-    with friendly_errors():
-        from ..methods import method_class
-
-        _print_whole(out, id, method_class(id))
-
-
-def _known() -> dict[str, type[Method]]:
-    try:
-        from ..methods import methods as known
-    except ModuleNotFoundError as error:
-        fail(f"methods train models and need {error.name}: install the simulator with pip install 'sagefl[sim]'")
-    with friendly_errors():
-        return known()
 
 
 def _print_line(out: Console, name: str, found: type[Method]) -> None:

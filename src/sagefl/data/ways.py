@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from sagefl.data.catalogue import CIFAR10, CIFAR_BATCHES, FMNIST, MNIST, RealDataset, find_all, read_raw
 from sagefl.data.errors import DataError
+from sagefl.extras import how_to_install
 
 __all__ = ["WAYS", "Contents", "Say", "Way", "WayFailed"]
 
@@ -171,7 +172,7 @@ def _require_pillow(unpack: Unpack) -> None:
         try:
             import PIL.Image  # noqa: F401
         except ImportError as error:
-            raise WayFailed("needs pillow to read its PNG files: pip install 'sagefl[cifar]'") from error
+            raise WayFailed(f"needs pillow to read its PNG files: {how_to_install('cifar')}") from error
 
 
 @contextmanager

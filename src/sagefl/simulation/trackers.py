@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..extras import how_to_install
 from .config import RunConfig
 from .files import RunError
 from .simulator import Callback
@@ -128,4 +129,4 @@ def _need(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"tracking with {extra} needs its package: pip install 'sagefl[{extra}]'") from None
+        raise ValueError(f"tracking with {extra} needs its package: {how_to_install(extra)}") from None

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..extras import how_to_install
 from .matrix import StudyError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise StudyError("figures need matplotlib: pip install 'sagefl[study]'") from None
+        raise StudyError(f"figures need matplotlib: {how_to_install('study')}") from None
     with matplotlib.rc_context(_STYLE):
         yield Figure(figsize=(width, height), layout="constrained")
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sagefl.extras import how_to_install
 from sagefl.streams import stream
 from sagefl.topology._common import (
     IntArray,
@@ -248,8 +249,8 @@ def _check_range(nodes: IntArray, clients: int) -> None:
 def _networkx() -> Any:
     try:
         import networkx
-    except ImportError as problem:
-        raise ImportError("random graphs need networkx: pip install 'sagefl[sim]'") from problem
+    except ModuleNotFoundError as problem:
+        raise ModuleNotFoundError(f"random graphs need networkx: {how_to_install('sim')}", name="networkx") from problem
     return networkx
 
 

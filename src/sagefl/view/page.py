@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SageflError
+from ..extras import how_to_install
 from .plain import embedded
 
 __all__ = ["ASSETS", "CSP", "MODULES", "asset", "frozen_page", "live_page", "plotly_source"]
@@ -57,7 +58,7 @@ def plotly_source() -> str:
         path = Path(place) / "package_data" / "plotly.min.js"
         if path.is_file():
             return path.read_text(encoding="utf-8")
-    raise SageflError("charts need plotly.min.js from plotly's Python package: pip install 'sagefl[view]'")
+    raise SageflError(f"charts need plotly.min.js from plotly's Python package: {how_to_install('view')}")
 
 
 def bundle() -> str:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from ...extras import how_to_install
 from ...learning.layout import Layout
 from ...learning.memory import keep_freed_memory
 from ...learning.population import Population
@@ -52,7 +53,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise EngineError("Ray is not installed: pip install 'sagefl[ray]'") from None
+        raise EngineError(f"Ray is not installed: {how_to_install('ray')}") from None
     return ray
 
 
