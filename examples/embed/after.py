@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from sagefl import SageE
+from sagefl import SageE, drive
 
 CLIENTS, CLASSES, ROUNDS = 8, 6, 12
 
@@ -38,13 +38,10 @@ def choose(k, round_, peers, snapshots, anchors):
     order = torch.randperm(len(anchors[0]))  # a new one every round, fixed before anybody is asked
     x, y = anchors[0][order], anchors[1][order]
 
-    def ask(peer, start, stop):
-        return error(snapshots[peer], x[start:stop], y[start:stop]).numpy()
+    def ask(peer, at):
+        return error(snapshots[peer], x[at], y[at]).numpy()
 
-    decision = SageE(probe_cost=5e-4).begin(peers, anchors=len(x), seed=(1, round_, k))
-    while (probe := decision.request) is not None:
-        decision.answer([ask(peer, probe.start, probe.stop) for peer in probe.peers])
-    return decision.outcome
+    return drive(SageE(probe_cost=5e-4).begin(peers, anchors=len(x), seed=(1, round_, k)), ask)
 
 
 def main():

@@ -6,7 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["nested", "parse_options", "parse_value", "split_list"]
+__all__ = ["nested", "option_name", "parse_method", "parse_options", "parse_value", "split_list"]
+
+ALIASES = {"lambda": "probe_cost"}  # the paper's letter is a keyword of Python, and no option can be called that
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -16,8 +18,20 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"options are written name=value, got {pair!r}")
-        options[name.strip().replace("-", "_")] = parse_value(text.strip())
+        options[option_name(name)] = parse_value(text.strip())
     return options
+
+
+def parse_method(spec: str) -> tuple[str, dict[str, Any]]:
+    """``sage-os:probe_cost=0:radius=tight`` as an id and its options."""
+    id, *options = spec.split(":")
+    return id.strip(), parse_options(options)
+
+
+def option_name(text: str) -> str:
+    """The true name of an option as people write it: ``anchor-order``, ``lambda``, ``method.options.lambda``."""
+    section, dot, name = text.strip().replace("-", "_").rpartition(".")
+    return f"{section}{dot}{ALIASES.get(name, name)}"
 
 
 def parse_value(text: str) -> Any:

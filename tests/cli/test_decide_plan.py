@@ -53,6 +53,22 @@ def test_decide_says_why_stage_by_stage() -> None:
     assert lines[-1] == "Pull ada: certified by the evidence (384 evaluations)."
 
 
+def test_the_price_is_called_lambda_or_by_its_option() -> None:
+    asked = [("--lambda", 0.5), ("--set", "lambda=.5"), ("--set", "probe_cost=.5"), ("--method", "sage-os:lambda=.5")]
+    said = {sagefl("decide", EXAMPLE, *flags, "--json") for flags in asked}
+    assert len(said) == 1
+    assert Outcome.from_json(said.pop()).reason == "cost"
+
+
+def test_a_method_takes_options_as_elsewhere() -> None:
+    lines = sagefl("decide", EXAMPLE, "--method", "sage-e:delta=.05:looks=stages").splitlines()
+    assert lines[0] == "sage-e:delta=.05:looks=stages on 6 peers, 160 anchors"
+    recorded = read_losses(EXAMPLE)
+    for flags, delta in (((), 0.05), (("--set", "delta=.2"), 0.2), (("--set", "delta=.2", "--delta", ".3"), 0.3)):
+        found = sagefl("decide", EXAMPLE, "--method", "sage-e:delta=.05", *flags, "--json")
+        assert Outcome.from_json(found) == replay(make("sage-e", delta=delta), recorded.losses, 0, peers=recorded.peers)
+
+
 def test_decide_is_the_library() -> None:
     recorded = read_losses(EXAMPLE)
     for method in ("sage-os", "sage-vanilla", "sage-nf", "aq-128", "rg", "local", "sage-os-table"):
@@ -226,6 +242,8 @@ def test_bad_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["--method", "pens"], "pens is a method of the simulator"),
+        (["--method", "sage-os:detla=.1"], "sage-os has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-so"], "unknown selector 'sage-so', did you mean 'sage-os'?"),
         (["--method", "rg", "--delta", "0.2"], "rg has no option 'delta'"),
         (["--delta", "1.5"], "delta must be a number strictly between 0 and 1, got 1.5"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -7,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sagefl.cli import app
-from sagefl.methods import methods
+from sagefl.methods import method, methods
+from sagefl.selection.selector import choices
 
 
 def sagefl(*arguments: str) -> str:
@@ -37,6 +39,27 @@ def test_one_is_explained_with_its_docstring_and_every_option(id):
         assert any(line.strip().startswith(f"{option} = ") and help in line for line in lines)
 
 
+@pytest.mark.parametrize("id", list(methods()))
+def test_options_with_a_few_values_name_them_all_as_the_method_takes_them(id):
+    found = methods()[id]
+    text = sagefl(id)
+    for option, values in (choices(found.Options) | choices(found.rule)).items():
+        named = ", ".join(map(str, values))
+        assert re.search(rf"(?m)^    {option} = .*; one of {named}$", text)
+        with pytest.raises(
+            ValueError, match=rf"^{option} must be (?:one of )?{named.replace(', ', '(?:, | or )')}, got"
+        ):
+            method(id, **{option: "nonsense"})
+
+
+def test_the_stops_of_sage_e_are_called_what_they_are_typed_as():
+    line = next(line for line in sagefl("sage-e").splitlines() if line.strip().startswith("stop ="))
+    assert "rule B" not in line
+    assert line.endswith("; one of predictive, voi, none")
+    assert "looks = fine" in sagefl("sage-e")
+    assert "; one of fine, stages" in sagefl("sage-e")
+
+
 def test_presets_show_their_own_defaults():
     assert "n_sampled=3 m=2 first_phase=0.4" in sagefl()
     assert "n_sampled = 10" in sagefl("pens-original")
@@ -53,5 +76,5 @@ def test_without_the_simulator_it_says_what_to_install():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert "torch" in result.stderr
-    assert "sagefl[sim]" in result.stderr
+    assert "'.[sim]'" in result.stderr
     assert "Traceback" not in result.stderr

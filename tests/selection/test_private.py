@@ -164,13 +164,17 @@ def test_the_same_decision_as_debiasing_with_a_wider_bound(mechanism: Randomised
 
 
 def test_a_margin_on_private_answers_is_the_margin_on_true_risks() -> None:
-    """An advantage of .25 over gossip: a margin of .2 is certified from noisy answers, one of .3 hardly ever."""
-    mechanism, rng = RandomisedResponse(4, CLASSES), np.random.default_rng(5)
+    """An advantage of .25 over gossip: a margin of .1 is certified from noisy answers, one of .3 hardly ever.
+
+    What is observed is an advantage of .097, so that a margin that stayed .1 would hardly ever be certified.
+    """
+    mechanism, rng = RandomisedResponse(2, CLASSES), np.random.default_rng(5)
+    assert 0.25 * mechanism.contrast < 0.1
     found = np.zeros(2)
     for seed in range(30):
         truth = (rng.random((2, 2000)) < np.array([[0.2], [0.7]])).astype(float)
         observed = noisy(mechanism, truth, rng)
-        for i, margin in enumerate((0.15, 0.3)):
+        for i, margin in enumerate((0.1, 0.3)):
             rule = priced_for(SageE(margin=margin, stop="none", largest=2000, first=200, step=200), mechanism)
             found[i] += replay(rule, observed, seed).selected
     assert found[0] > 25

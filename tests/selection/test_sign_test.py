@@ -138,7 +138,7 @@ def test_words() -> None:
     tied = explain(replay(SageEVanilla(), np.ones((3, 16)), peers=names), names)
     assert "largest p-value against another peer 1 > 0.0125 needed; no anchors left, so gossip." in tied[0]
     wealth = explain(replay(SageE(), losses, peers=names), names)
-    assert "needed to prove a peer better than a random draw; certified." in wealth[0]
+    assert "needed to certify a peer against a random draw; certified." in wealth[0]
     alike = explain(replay(SageE(), np.ones((3, 32)), peers=names), names)
     assert alike[-2].endswith("more evidence is not expected to pay, so gossip.")
     assert "because more evidence is not expected to pay" in alike[-1]

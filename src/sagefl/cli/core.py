@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..settings import parse_options, parse_value
+from ..settings import parse_method, parse_options, parse_value
 from .common import WIDE, console, friendly_errors, table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def decide(
     losses: Annotated[
         Path, typer.Argument(help="Recorded losses: CSV (header = peers, a row per anchor) or NPY (peers x anchors).")
     ],
-    method: Annotated[str, typer.Option(help="Selector id.")] = "sage-os",
+    method: Annotated[str, typer.Option(help="Selector, with options as id:name=value:...")] = "sage-os",
     delta: Annotated[float | None, typer.Option(help="Failure probability of the decision.")] = None,
     probe_cost: Annotated[
         float | None, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
@@ -50,9 +50,10 @@ def decide(
     from ..selection.recorded import read_losses
 
     with friendly_errors():
-        options = parse_options(set_ or [])
+        id, options = parse_method(method)
+        options |= parse_options(set_ or [])
         options |= {k: v for k, v in {"delta": delta, "probe_cost": probe_cost}.items() if v is not None}
-        rule = make(method, **options)
+        rule = make(id, **options)
         recorded = read_losses(losses)
         outcome = replay(rule, recorded.losses, seed, peers=recorded.peers)
         if html is not None:
@@ -73,8 +74,8 @@ def plan(
     ] = 2e-3,
     schedule: Annotated[str, typer.Option(help="Nested anchor schedule.")] = "16,32,64,128",
     loss_bound: Annotated[float, typer.Option("--bound", help="M: losses lie in [0, M].")] = 1.0,
-    radius: Annotated[str, typer.Option(help="printed | tight")] = "printed",
-    cost: Annotated[str, typer.Option(help="incremental | cumulative")] = "incremental",
+    radius: Annotated[str, typer.Option(help="Certificate width: printed or tight.")] = "printed",
+    cost: Annotated[str, typer.Option(help="Price of the next stage: incremental or cumulative.")] = "incremental",
 ) -> None:
     """What each stage of SAGE-OS can and cannot decide before any evidence is bought."""
     from ..selection import SageOS

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ class Masked(ExchangeLayer):
     def __init__(self, density: float, layers: Layers = "erk", *, own: bool = False) -> None:
         if not 0 < density <= 1:
             raise ValueError(f"density must lie in (0, 1], got {density}")
+        if layers not in get_args(Layers):
+            raise ValueError(f"layers must be one of {', '.join(get_args(Layers))}, got {layers!r}")
         self.density, self.layers, self.own = density, layers, own
         self.clients = 0
         self.published: list[int] = []  # non-zero coordinates of each client's published block

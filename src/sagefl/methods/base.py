@@ -17,6 +17,7 @@ from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
 from ..selection import Selector
 from ..selection.registry import discover, nearest, selectors
+from ..selection.selector import explained
 
 __all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
 
@@ -65,10 +66,12 @@ class Method:
 
     @classmethod
     def fields(cls) -> dict[str, tuple[Any, str]]:
-        """Every option as name -> (default, help), the method's own first."""
+        """Every option as name -> (default, help with the choices there are), the method's own first."""
         found: dict[str, tuple[Any, str]] = {}
-        for f in (*dataclasses.fields(cls.Options), *dataclasses.fields(cls.rule)):
-            found[f.name] = (cls.preset.get(f.name, f.default), f.metadata.get("help", ""))
+        for options in (cls.Options, cls.rule):
+            help = explained(options)
+            for f in dataclasses.fields(options):
+                found[f.name] = (cls.preset.get(f.name, f.default), help[f.name])
         return found
 
     @classmethod

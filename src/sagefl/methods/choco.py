@@ -47,7 +47,7 @@ class Choco(Method):
     class Options:
         """How messages are compressed, and how far a round moves."""
 
-        compression: Compression = option("top-k", "of messages: top-k | sign | identity")
+        compression: Compression = option("top-k", "how messages are compressed")
         ratio: float = option(0.1, "share of the coordinates that top-k keeps")
         gamma: float = option(0.2, "consensus step: how far a model moves towards the replicas around")
 

@@ -76,8 +76,8 @@ class DisPFL(Method):
         """The masks."""
 
         density: float = option(0.5, "living share of the shared weights")
-        layers: Layers = option("erk", "density per layer: erk (denser where small) | uniform")
-        masks: Literal["same", "own"] = option("same", "initial masks: the same for all | each its own")
+        layers: Layers = option("erk", "density per layer: higher where a layer is small (erk), or equal (uniform)")
+        masks: Literal["same", "own"] = option("same", "initial masks: the same for all (same), or each its own (own)")
         anneal: float = option(0.5, "share of the living weights that changes place in the first round")
 
     def make_exchange(self) -> ExchangeLayer:

@@ -1,11 +1,13 @@
 """The decision core: which neighbour, and is the evidence good enough? NumPy only, no I/O.
 
-What lives here: the contract of a selector (`selector`, `requests`, `outcome`), its drivers (`decision`), the rules,
-one file each, the paper's formulas (`theory`), and the registry. What does not: data, models, networks, files.
+What lives here: the contract of a selector (`selector`, `requests`, `outcome`), its decisions and their drivers
+(`decision`, `driving`), the rules, one file each, the paper's formulas (`theory`), and the registry. What does not:
+data, models, networks, files.
 """
 
 from .anchor_query import AnchorQuery
-from .decision import Decision, DecisionError, Ledger, replay
+from .decision import Decision, DecisionError, Ledger
+from .driving import drive, replay
 from .explain import explain
 from .local_only import LocalOnly
 from .outcome import Exchange, Outcome, Reason, Stage, State
@@ -47,6 +49,7 @@ __all__ = [
     "Stage",
     "State",
     "VanillaSage",
+    "drive",
     "explain",
     "make",
     "option",

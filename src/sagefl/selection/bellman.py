@@ -13,7 +13,7 @@ the running maximum of the wealth, "has fired" is part of the state).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, isfinite, log
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,10 @@ def solve(prior: Prior, probe_cost: float, delta: float = 0.1, anchors: int = 12
 
     ``value[f1, f2]`` holds the states in which peer 1 (2) may be taken.
     """
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be a number strictly between 0 and 1, got {delta!r}")
+    if not (isfinite(probe_cost) and probe_cost >= 0):
+        raise ValueError(f"probe_cost (lambda) must be a finite number and not negative, got {probe_cost!r}")
     value, policy = _stopping(prior, anchors), []
     for n in range(anchors - 1, -1, -1):
         arriving = _with_flags(value, *_fired(n + 1, delta))

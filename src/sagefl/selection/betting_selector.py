@@ -21,7 +21,7 @@ from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim, future_looks, more_evidence_pays
 from .requests import Array, Loss, Probe, ProbeKind
 from .selector import Deciding, Draws, Hood, Selector, option
-from .staged import is_number, one_of
+from .staged import halved, is_number, is_whole, one_of
 
 __all__ = ["BettingSelector", "Evidence"]
 
@@ -100,14 +100,22 @@ class BettingSelector(Selector):
 
     delta: float = option(0.1, "failure probability of one client-round decision")
     probe_cost: float = option(2e-3, "lambda: price of one anchor-peer evaluation in risk units")
-    looks: Literal["fine", "stages"] = option("fine", "look every `step` anchors, or at 16, 32, 64, 128 only")
+    looks: Literal["fine", "stages"] = option(
+        "fine", "where to look: every `step` anchors (fine), or at 16, 32, 64, 128 only (stages)"
+    )
     first: int = option(8, "the first look")
     step: int = option(4, "anchors between fine looks")
     largest: int = option(128, "the most anchors ever asked")
-    stop: Literal["predictive", "voi", "none"] = option("predictive", "when to give up: rule B | rule B0 | never")
+    stop: Literal["predictive", "voi", "none"] = option(
+        "predictive",
+        "when to give up: more evidence is not expected to pay (predictive), cannot pay at confidence delta (voi), "
+        "or never (none)",
+    )
     loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
-    kind: ProbeKind = option("labels", "what peers answer: labels | latents | probs")
-    loss: Loss = option("error", "how answers are scored: error (0-1) | ce (clipped, scaled to [0, M])")
+    kind: ProbeKind = option("labels", "what peers answer")
+    loss: Loss = option(
+        "error", "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)"
+    )
 
     def __post_init__(self) -> None:
         if not (is_number(self.delta) and 0 < self.delta < 1):
@@ -117,7 +125,7 @@ class BettingSelector(Selector):
         if not (is_number(self.loss_bound) and self.loss_bound > 0):
             raise ValueError(f"loss_bound M must be a positive, finite number, got {self.loss_bound!r}")
         counts = (self.first, self.step, self.largest)
-        if not (all(isinstance(n, int) and n >= 1 for n in counts) and self.first <= self.largest):
+        if not (all(is_whole(n) and n >= 1 for n in counts) and self.first <= self.largest):
             raise ValueError(
                 f"first <= largest and step must be whole numbers >= 1, got {self.first}, {self.largest}, {self.step}"
             )
@@ -146,6 +154,10 @@ class BettingSelector(Selector):
             if fired != "continue":
                 return self.concluded(hood, seen, fired, trace, state, rng)
         raise AssertionError("the last look always ends the decision")
+
+    def restarted(self) -> BettingSelector:
+        """The same rule at half of delta."""
+        return halved(self)
 
     # What a rule says ---------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Driving a selector: ask-and-answer decisions, the ledger of paid evidence, and replay of recorded losses.
+"""One decision in ask-and-answer form, and the ledger of the evidence it has paid for.
 
 `Decision` turns the generator a selector author wrote into the loop a user wants::
 
@@ -23,7 +23,7 @@ from .outcome import Exchange, Outcome, Reason, State
 from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
 from .selector import Draws, Hood, Selector
 
-__all__ = ["Decision", "DecisionError", "Ledger", "replay"]
+__all__ = ["Decision", "DecisionError", "Ledger"]
 
 ROUNDING = 1e-9  # by how much a sum of weights may exceed 1
 
@@ -179,7 +179,9 @@ class Decision:
         """The decision begun anew on the peers that still answer; what was paid for is not asked again.
 
         A peer that drops out changes what gossip means, so the rule must run again from its first stage on the
-        responders. Nobody left ends it with reason ``failed``.
+        responders. Rules that certify go on at half of their delta (`Selector.restarted`): however many peers drop
+        out, a certificate of the whole decision is wrong with a probability below 2 delta. Nobody left ends it with
+        reason ``failed``.
         """
         left = set(responders)
         if strangers := left - set(self.hood.peers):
@@ -188,7 +190,7 @@ class Decision:
             )
         survivors = tuple(p for p in self.hood.peers if p in left)
         return Decision(
-            self.selector,
+            self.selector.restarted(),
             _replace(self.hood, peers=survivors),
             seed=self.seed,
             state=self.state,
@@ -299,35 +301,6 @@ class Decision:
             exchange.trace,
             exchange.state,
         )
-
-
-def replay(
-    selector: Selector,
-    losses: npt.ArrayLike,
-    seed: int | tuple[int, ...] = 0,
-    *,
-    peers: Sequence[Peer] | None = None,
-    state: State | None = None,
-    round: int = 0,
-    rounds: int | None = None,
-    me: Hashable = None,
-) -> Outcome:
-    """What `selector` decides on a recorded (peers x anchors) matrix; peers are named 0..d-1 unless given."""
-    matrix: Array = np.asarray(losses, dtype=np.float64)
-    if matrix.ndim != 2:
-        raise DecisionError(f"expected a (peers x anchors) matrix, got shape {matrix.shape}")
-    names = tuple(range(len(matrix))) if peers is None else tuple(peers)
-    if len(names) != len(matrix):
-        raise DecisionError(f"{len(names)} peer names for {len(matrix)} rows of losses")
-    decision = selector.begin(names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me)
-    while (probe := decision.request) is not None:
-        if not isinstance(probe, Probe):
-            raise DecisionError(
-                f"{type(selector).__name__} asks for {type(probe).__name__}: recorded losses answer probes only"
-            )
-        rows: Any = slice(None) if probe.peers == names else [decision.ledger.rows[p] for p in probe.peers]
-        decision.answer(matrix[rows, probe.start : probe.stop])
-    return decision.outcome
 
 
 # What users may get wrong ---------------------------------------------------------------------------------------------

@@ -30,7 +30,9 @@ class DFedMQLiteRule(Selector):
 
     k: int = option(2, "neighbours merged each round")
     quality: Literal["loss", "progress", "anchors"] = option(
-        "loss", "of a neighbour: low training loss | its fall since last time | right answers on the receiver's anchors"
+        "loss",
+        "of a neighbour: low training loss (loss), its fall since last time (progress), or right answers on the "
+        "receiver's anchors (anchors)",
     )
     anchors: int = option(64, "anchor inputs asked of each neighbour (quality = anchors)")
 

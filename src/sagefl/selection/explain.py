@@ -89,7 +89,7 @@ def _bets(stage: Stage, peers: Sequence[Peer], most: float, needed: float) -> st
         return f"largest p-value against another peer {p:.3g} {'<=' if most >= needed else '>'} {level:.3g} needed"
     text = f"log-wealth {most:.2f} {'>=' if most >= needed else '<'} {needed:.2f} needed"
     if stage.test == "wealth":
-        return f"{text} to prove a peer better than a random draw"
+        return f"{text} to certify a peer against a random draw"
     dropped = [str(p) for p, reached in zip(peers, _reached(stage), strict=True) if reached]
     if not dropped:
         return f"{text} to prove a peer worse than a random draw"

@@ -30,7 +30,7 @@ class FedericoLiteRule(Selector):
     downloads: int = option(3, "M: models pulled a round")
     epsilon: float = option(0.3, "probability that a pull explores instead of following the shares")
     momentum: float = option(0.5, "how much of the old share is kept in the moving average")
-    split: Split = option("anchor", "samples that are explained: anchor | train")
+    split: Split = option("anchor", "samples that are explained")
 
     def __post_init__(self) -> None:
         whole("downloads", self.downloads)

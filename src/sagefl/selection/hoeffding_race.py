@@ -25,7 +25,7 @@ class HoeffdingRaceRule(CertifiedSelector):
     summary: ClassVar[str] = "drop peers that are certainly not the best, probe only the rest"
 
     finish: Literal["gossip", "commit"] = option(
-        "gossip", "with several left at the end: draw one of them (gossip) | take the lowest risk (commit)"
+        "gossip", "with several left at the end: draw one of them (gossip), or take the lowest risk (commit)"
     )
 
     def __post_init__(self) -> None:

@@ -35,7 +35,9 @@ class OcdFLRule(Selector):
     summary: ClassVar[str] = "push one's model to neighbours whose gain per energy exceeds a threshold"
 
     theta: float = option(0.1, "push to neighbours with gain / energy above this")
-    energy: Literal["unit", "distance"] = option("unit", "cost of a link: 1 | grows with the distance of two nodes")
+    energy: Literal["unit", "distance"] = option(
+        "unit", "cost of a link: 1 (unit), or growing with the distance of two nodes (distance)"
+    )
     exponent: float = option(2.0, "path-loss exponent (energy = distance)")
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from .requests import Peer
 from .selector import Selector
 from .staged import is_number, one_of
 
-__all__ = ["PrivacyAccount", "PrivateAnswers", "RandomisedResponse", "priced_for"]
+__all__ = ["PrivacyAccount", "PrivateAnswers", "RandomisedResponse", "made_private", "priced_for"]
 
 Labels = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
@@ -188,3 +188,14 @@ def priced_for(rule: Rule, mechanism: RandomisedResponse) -> Rule:
         name: getattr(rule, name) * mechanism.contrast for name in IN_RISK_UNITS if hasattr(rule, name)
     }
     return dataclasses.replace(rule, **changes) if changes else rule
+
+
+def made_private(rule: Rule, mechanism: RandomisedResponse) -> Rule:
+    """As `priced_for`; a rule that probes for anything but labels is refused, because peers perturb nothing else."""
+    kind, _ = rule.scoring
+    if kind != "labels":
+        raise ValueError(
+            f"privacy.epsilon perturbs labels, but {rule.id} probes for {kind}: "
+            "set its option kind=labels, or leave privacy out"
+        )
+    return priced_for(rule, mechanism)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .requests import Peer
 from .selector import Draws
+from .staged import is_whole
 
 __all__ = ["best", "cosine", "cosines", "epsilon_greedy", "sample", "whole"]
 
@@ -61,5 +62,5 @@ def cosines(a: npt.ArrayLike, others: Sequence[npt.ArrayLike]) -> npt.NDArray[np
 
 def whole(name: str, value: Any) -> None:
     """Refuse a count that is not a whole number of at least 1."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
+    if not is_whole(value) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -26,7 +26,7 @@ from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim
 from .requests import Array, Mask, Probe
 from .selector import Draws, Hood, option
-from .staged import is_number, one_of
+from .staged import is_number, is_whole, one_of
 
 __all__ = ["Gate", "SageE"]
 
@@ -53,7 +53,9 @@ class SageE(BettingSelector):
         one_of("pick", self.pick, ("best", "uniform"))
         if not (is_number(self.margin) and 0 <= self.margin < self.loss_bound):
             raise ValueError(f"margin must be a number in [0, M = {self.loss_bound:g}), got {self.margin!r}")
-        if not isinstance(self.screen, int) or self.screen < 0:
+        if not isinstance(self.gate, bool):  # the word no would open it
+            raise ValueError(f"gate must be true or false, got {self.gate!r}")
+        if not is_whole(self.screen) or self.screen < 0:
             raise ValueError(f"screen must be a whole number of anchors, not negative, got {self.screen!r}")
 
     def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:

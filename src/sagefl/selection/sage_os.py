@@ -31,10 +31,10 @@ class SageOS(CertifiedSelector):
     evidence: ClassVar[str] = "answers to anchor inputs"
 
     probe_cost: float = option(2e-3, "lambda: price of one anchor-peer evaluation in risk units")
-    radius: Literal["printed", "tight"] = option("printed", "certificate width: 2r (printed) | 2r(1 - 1/d) (tight)")
+    radius: Literal["printed", "tight"] = option("printed", "certificate width: 2r (printed), or 2r(1 - 1/d) (tight)")
     cost: Literal["incremental", "cumulative"] = option(
         "incremental",
-        "price of the next stage: its new anchors (incremental) | all anchors up to it (cumulative)",
+        "price of the next stage: its new anchors (incremental), or all anchors up to it (cumulative)",
     )
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .requests import Loss, Peer, ProbeKind, Request
 if TYPE_CHECKING:
     from .decision import Decision
 
-__all__ = ["Deciding", "Draws", "Hood", "Selector", "option"]
+__all__ = ["Deciding", "Draws", "Hood", "Selector", "choices", "explained", "option"]
 
 Deciding = Generator[Request, Any, Exchange]
 """What `decide` is: yields requests, is sent answers, returns an exchange."""
@@ -31,11 +31,11 @@ Deciding = Generator[Request, Any, Exchange]
 class Hood:
     """One client-round seen from the receiver: its active neighbours and its anchor pool."""
 
-    peers: tuple[Peer, ...]
-    anchors: int
-    round: int = 0
+    peers: tuple[Peer, ...]  # the neighbours that are there, in the order in which losses have their rows
+    anchors: int  # the size of its pool
+    round: int = 0  # from 0
     rounds: int | None = None  # the whole run's length, where the rule plans ahead
-    me: Hashable = None
+    me: Hashable = None  # the receiver's own name, for rules that need it
 
     def stages(self, schedule: Sequence[int]) -> list[int]:
         """The schedule truncated to the pool (the paper: to the largest feasible stage)."""
@@ -103,6 +103,14 @@ class Selector(ABC):
         """What this rule's probes ask for and how answers are scored; of a rule without probes: labels, 0-1 errors."""
         return getattr(self, "kind", "labels"), getattr(self, "loss", "error")
 
+    def restarted(self) -> Selector:
+        """The rule that goes on where a decision begins anew because a peer dropped out.
+
+        A rule whose certificates may err says here what is left of that: every run of a decision is another chance to
+        err, and how often peers drop out is not the rule's to choose.
+        """
+        return self
+
     @abstractmethod
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Yield requests, return an exchange. Written by selector authors; drivers run it through `begin`.
@@ -142,3 +150,22 @@ class Selector(ABC):
 def option(default: Any, help: str) -> Any:
     """A documented option: a dataclass field whose help text the command line shows."""
     return field(default=default, metadata={"help": help})
+
+
+def choices(options: type[Any]) -> dict[str, tuple[Any, ...]]:
+    """The values of those options that have a fixed few, by name: the `Literal` annotations of a dataclass."""
+    try:
+        hints = get_type_hints(options)
+    except NameError:  # somebody else's annotation that only a type checker can read
+        return {}
+    kinds = {f.name: hints[f.name] for f in dataclasses.fields(options)}
+    return {name: get_args(kind) for name, kind in kinds.items() if get_origin(kind) is Literal}
+
+
+def explained(options: type[Any]) -> dict[str, str]:
+    """The help of every option by name, with its choices where it has a fixed few; help texts need not list them."""
+    few = choices(options)
+    return {
+        f.name: f.metadata.get("help", "") + (f"; one of {', '.join(map(str, few[f.name]))}" if f.name in few else "")
+        for f in dataclasses.fields(options)
+    }

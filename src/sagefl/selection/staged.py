@@ -7,10 +7,11 @@ schedule; they differ in when they stop and what they do then. That difference i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, isfinite
 from numbers import Real
-from typing import Any, Literal
+from sys import float_info
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -19,7 +20,17 @@ from .outcome import Exchange, Reason, Stage
 from .requests import Array, Loss, Peer, Probe, ProbeKind
 from .selector import Draws, Hood, Selector, option
 
-__all__ = ["SAGE_PAPER", "CertifiedSelector", "Look", "StagedSelector", "is_number", "one_of", "pairwise_stages"]
+__all__ = [
+    "SAGE_PAPER",
+    "CertifiedSelector",
+    "Look",
+    "StagedSelector",
+    "halved",
+    "is_number",
+    "is_whole",
+    "one_of",
+    "pairwise_stages",
+]
 
 SAGE_PAPER = (
     "K. Xiao, Q. Wang, C. Anagnostopoulos. SAGE: Optimal-Stopping Peer Selection for Decentralised Federated Learning."
@@ -68,9 +79,11 @@ class StagedSelector(Selector):
 
     schedule: tuple[int, ...] = option((16, 32, 64, 128), "nested anchor schedule m_1 < ... < m_L")
     loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
-    ties: Ties = option("random", "how equal risks are broken: random | lowest-index")
-    kind: ProbeKind = option("labels", "what peers answer: labels | latents | probs")
-    loss: Loss = option("error", "how answers are scored: error (0-1) | ce (clipped, scaled to [0, M])")
+    ties: Ties = option("random", "how equal risks are broken")
+    kind: ProbeKind = option("labels", "what peers answer")
+    loss: Loss = option(
+        "error", "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)"
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", _checked_schedule(self.schedule))
@@ -118,10 +131,25 @@ class CertifiedSelector(StagedSelector):
             raise ValueError(f"delta must be a number strictly between 0 and 1, got {self.delta!r}")
         one_of("looks", self.looks, ("nominal", "feasible"))
 
+    def restarted(self) -> CertifiedSelector:
+        """The same rule at half of delta."""
+        return halved(self)
+
     def stage_radius(self, anchors: int, hood: Hood) -> float:
         """r of eq:radius at this stage."""
         stages = len(self.schedule) if self.looks == "nominal" else len(hood.stages(self.schedule))
         return theory.radius(anchors, len(hood.peers), stages, self.delta, self.loss_bound)
+
+
+Certifying = TypeVar("Certifying", bound=Any)
+
+
+def halved(rule: Certifying) -> Certifying:
+    """A certifying rule for a decision begun anew: at delta/2, then delta/4, ..., all runs together stay below 2 delta.
+
+    At delta each, r restarts would add up to (1 + r) delta, and the first run cannot know that there will be more.
+    """
+    return replace(rule, delta=max(rule.delta / 2, float_info.min))
 
 
 def pairwise_stages(stages: Sequence[int]) -> Iterator[tuple[int, int | None]]:
@@ -133,7 +161,7 @@ def _checked_schedule(schedule: Any) -> tuple[int, ...]:
     stages = tuple(schedule) if isinstance(schedule, Iterable) else (schedule,)
     if not stages:
         raise ValueError("the schedule must name at least one stage, got none")
-    if not all(isinstance(m, int | np.integer) and not isinstance(m, bool) and m > 0 for m in stages):
+    if not all(is_whole(m) and m > 0 for m in stages):
         raise ValueError(f"the schedule's stages are whole numbers of anchors > 0, got {schedule!r}")
     if any(a >= b for a, b in zip(stages, stages[1:], strict=False)):
         raise ValueError(f"the schedule must be strictly increasing, got {stages}")
@@ -149,3 +177,8 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
 def is_number(value: Any) -> bool:
     """Whether an option is a finite real number; True and False are not."""
     return not isinstance(value, bool | np.bool_) and isinstance(value, Real) and isfinite(value)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether an option is a whole number; True and False are not."""
+    return not isinstance(value, bool | np.bool_) and isinstance(value, int | np.integer)

@@ -1,0 +1,91 @@
+"""Drivers for those who have the answers at hand: a callback that asks one peer, or a recorded matrix.
+
+Whoever batches, retries or waits for a network writes a loop of their own around `Decision`, as the simulator and the
+node do; these two are for everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .decision import Decision, DecisionError
+from .outcome import Outcome, State
+from .requests import Array, Loss, Peer, Probe, ProbeKind
+from .selector import Selector
+
+__all__ = ["drive", "replay"]
+
+Ask = Callable[[Peer, npt.NDArray[np.intp]], npt.ArrayLike]
+
+
+def drive(decision: Decision, ask: Ask, *, scoring: tuple[ProbeKind, Loss] = ("labels", "error")) -> Outcome:
+    """Answer every probe by asking each peer for what it is asked and nothing else, and return the outcome.
+
+    ``ask(peer, anchors)`` gives one peer's losses on the anchors with these numbers. `scoring` says what it sends for
+    and how it scores that; a rule that wants something else is refused, because errors of labels are no evidence about
+    latents. Rules that remember hand their memory over in ``outcome.state``: pass it to the next ``begin``.
+    """
+    while (probe := decision.request) is not None:
+        _check(probe, decision.selector, scoring)
+        assert isinstance(probe, Probe)
+        losses: Array = np.full(probe.shape, np.nan)
+        asked = np.ones(probe.shape, dtype=bool) if probe.mask is None else probe.mask
+        for row, peer in enumerate(probe.peers):
+            columns = np.flatnonzero(asked[row])
+            if len(columns):
+                losses[row, columns] = _told(ask(peer, probe.start + columns), len(columns), peer)
+        decision.answer(losses)
+    return decision.outcome
+
+
+def _check(request: object, rule: Selector, scoring: tuple[ProbeKind, Loss]) -> None:
+    if not isinstance(request, Probe):
+        raise DecisionError(
+            f"{type(rule).__name__} asks for {type(request).__name__}, which is more than losses: answer its requests "
+            "in a loop of your own"
+        )
+    if (request.kind, request.loss) != scoring:
+        raise DecisionError(
+            f"{type(rule).__name__} asks for {request.kind} scored by {request.loss}, but `ask` gives {scoring[0]} "
+            f"scored by {scoring[1]}: say scoring={(request.kind, request.loss)!r} once it does, or change the rule"
+        )
+
+
+def _told(losses: npt.ArrayLike, count: int, peer: Peer) -> Array:
+    told = np.asarray(losses, dtype=np.float64)
+    if told.shape != (count,):
+        raise DecisionError(f"ask({peer!r}, ...) must give {count} losses, one per anchor, got shape {told.shape}")
+    return told
+
+
+def replay(
+    selector: Selector,
+    losses: npt.ArrayLike,
+    seed: int | tuple[int, ...] = 0,
+    *,
+    peers: Sequence[Peer] | None = None,
+    state: State | None = None,
+    round: int = 0,
+    rounds: int | None = None,
+    me: Hashable = None,
+) -> Outcome:
+    """What `selector` decides on a recorded (peers x anchors) matrix; peers are named 0..d-1 unless given."""
+    matrix: Array = np.asarray(losses, dtype=np.float64)
+    if matrix.ndim != 2:
+        raise DecisionError(f"expected a (peers x anchors) matrix, got shape {matrix.shape}")
+    names = tuple(range(len(matrix))) if peers is None else tuple(peers)
+    if len(names) != len(matrix):
+        raise DecisionError(f"{len(names)} peer names for {len(matrix)} rows of losses")
+    decision = selector.begin(names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me)
+    while (probe := decision.request) is not None:
+        if not isinstance(probe, Probe):
+            raise DecisionError(
+                f"{type(selector).__name__} asks for {type(probe).__name__}: recorded losses answer probes only"
+            )
+        rows: Any = slice(None) if probe.peers == names else [decision.ledger.rows[p] for p in probe.peers]
+        decision.answer(matrix[rows, probe.start : probe.stop])
+    return decision.outcome
