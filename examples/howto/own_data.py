@@ -2,7 +2,8 @@
 
 Inputs are uint8 images (samples, channels, height, width), which are scaled to [0, 1], or float32 arrays of any shape,
 which are used as they are. Labels are whole numbers from 0. Dealing the training part out to the clients, and holding
-anchors and evaluation samples back, is sagefl's business.
+anchors and evaluation samples back, is sagefl's business; where the data say whose each training sample is, a fifth
+array tells, and `data.partition = "owners"` makes every owner a client.
 """
 
 import numpy as np
@@ -15,6 +16,16 @@ def sensors() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     event = rng.integers(4, size=2400)
     readings = (centres[event] + rng.normal(size=(2400, 12))).astype(np.float32)
     return readings[:2000], event[:2000], readings[2000:], event[2000:]
+
+
+def stations() -> tuple[np.ndarray, ...]:
+    """The same readings, taken at ten stations, each of which sees mostly one kind of event."""
+    x_train, y_train, x_test, y_test = sensors()
+    rng = np.random.default_rng(4)
+    habit = rng.integers(4, size=10)
+    likely = np.where(habit[None, :] == y_train[:, None], 10.0, 1.0)
+    station = [rng.choice(10, p=row / row.sum()) for row in likely]
+    return x_train, y_train, x_test, y_test, np.array([f"station {s}" for s in station])
 
 
 if __name__ == "__main__":

@@ -69,9 +69,18 @@ def test_options_choose_configuration_split_and_columns(hub: SimpleNamespace) ->
         load("hf:some/name?test=validation")
 
 
+def test_a_column_says_whose_the_samples_are(hub: SimpleNamespace) -> None:
+    hub.splits["train"]["id"] = ["w2", "w2", "w1", "w1", "w1", "w3", "w3", "w3"]
+    data = load("hf:some/name?owner=id")
+    assert data.owners is not None
+    assert data.owners.tolist() == [1, 1, 0, 0, 0, 2, 2, 2]
+    assert load("hf:some/name").owners is None
+
+
 @pytest.mark.parametrize(
     ("reference", "complaint"),
     [
+        ("hf:some/name?owner=writer", "no column 'writer' for owner; it has img, id, label"),
         ("hf:no/such", "cannot load 'no/such' from the Hugging Face hub: FileNotFoundError: not on the hub"),
         ("hf:", "names no dataset"),
         ("hf:some/name?lable=x", "unknown option 'lable'.*config, train, test, image, label"),
@@ -96,7 +105,7 @@ def test_images_of_several_sizes_and_unlabelled_samples_are_refused(hub: SimpleN
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'sagefl\[hf\]'"):
+    with pytest.raises(DataError, match=r"pip install .*'\.\[hf\]'"):
         load("hf:ylecun/mnist")
 
 

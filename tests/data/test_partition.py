@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sagefl.data import IID, Dirichlet, Partitioner, Shards
+from sagefl.data import IID, Dirichlet, Owners, Partitioner, Shards
 from sagefl.streams import stream
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
@@ -169,3 +169,36 @@ def test_bad_inputs(partitioner: Partitioner) -> None:
         partitioner.assign(LABELS.astype(float), 2, rng)
     with pytest.raises(ValueError, match="3 samples cannot give 4 clients"):
         partitioner.assign(LABELS[:3], 4, rng)
+
+
+# Owners that the data name --------------------------------------------------------------------------------------------
+
+
+def owned(*sizes: int) -> np.ndarray:
+    """Owners 0, 1, ... with so many samples each, mixed up."""
+    return np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+
+
+def test_a_client_holds_what_its_owner_has_and_nothing_else() -> None:
+    owners = owned(30, 20, 10)
+    parts = Owners(owners, 10).assign(np.zeros(60, np.int64), 3, stream(1, "partition"))
+    assert [set(owners[part]) for part in parts] == [{0}, {1}, {2}]
+    assert [len(part) for part in parts] == [30, 20, 10]
+    assert all((np.diff(part) > 0).all() for part in parts)
+
+
+def test_owners_with_too_little_take_no_part_and_the_seed_draws_among_too_many() -> None:
+    owners = owned(30, 9, 20, 10, 40)
+    labels = np.zeros(len(owners), np.int64)
+    drawn = [
+        tuple(int(owners[part[0]]) for part in Owners(owners, 10).assign(labels, 2, stream(seed, "partition")))
+        for seed in range(60)
+    ]
+    assert set(drawn) == {(a, b) for a in (0, 2, 3, 4) for b in (0, 2, 3, 4) if a < b}
+    again = [Owners(owners, 10).assign(labels, 2, stream(5, "partition")) for _ in range(2)]
+    assert all(np.array_equal(a, b) for a, b in zip(*again, strict=True))
+
+
+def test_more_clients_than_owners_are_refused_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match="name 3 owners, 2 of them with at least 10 samples, for 5 clients"):
+        Owners(owned(30, 9, 20), 10).assign(np.zeros(59, np.int64), 5, stream(1, "partition"))

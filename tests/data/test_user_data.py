@@ -33,6 +33,16 @@ def test_npz_in_both_spellings(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours.train_x, keras.train_x)
 
 
+@pytest.mark.parametrize("owners", [[7, 7, 3, 3, 3, 9, 9, 9], list("bbaaaccc")])
+def test_whose_the_samples_are_may_come_as_names_or_numbers(tmp_path: Path, owners: list[Any]) -> None:
+    data = load(saved(tmp_path, **ARRAYS, owners=np.array(owners)))
+    assert data.owners is not None
+    assert data.owners.tolist() == [1, 1, 0, 0, 0, 2, 2, 2]
+    without = load(saved(tmp_path, **ARRAYS))
+    assert without.owners is None
+    assert without.digest != data.digest
+
+
 def test_a_home_relative_path_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     saved(tmp_path, **ARRAYS)
@@ -47,6 +57,9 @@ def test_a_home_relative_path_is_understood(tmp_path: Path, monkeypatch: pytest.
         ({"x_train": X.astype(np.int32)}, "expected uint8"),
         ({"classes": 3}, "labels from 0 to 3; expected 0 to 2"),
         ({"classes": 3.5}, "classes is float64"),
+        ({"owners": np.arange(7)}, "owners are int64 7 for 8 training samples"),
+        ({"owners": np.linspace(0, 1, 8)}, "owners are float64 8; expected a vector of names or whole numbers"),
+        ({"owners": Y[:, None]}, "owners are int64 8 x 1; expected a vector of names"),
         ({"x_train": np.full((8, 2), np.nan), "x_test": np.ones((4, 2))}, "NaN"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,17 @@ from sagefl.learning.workbench import Corpus, Workbench, as_input
 Make = Callable[..., Workbench]
 
 
-def plainly(model: nn.Module, corpus: Corpus, orders: list[np.ndarray], size: int, *, fused: bool) -> nn.Module:
+def plainly(
+    model: nn.Module,
+    corpus: Corpus,
+    orders: list[np.ndarray],
+    size: int,
+    kind: type[torch.optim.Optimizer] = torch.optim.Adam,
+    **options: Any,
+) -> nn.Module:
     """What most people would write: one module, one optimiser, rounds of mini-batches."""
     module = deepcopy(model)
-    optimiser = torch.optim.Adam(module.parameters(), lr=1e-3, fused=fused)
+    optimiser = kind(module.parameters(), **({"lr": 1e-3} | options))
     for order in orders:
         for start in range(0, len(order), size):
             picked = torch.from_numpy(order[start : start + size])
@@ -49,6 +57,38 @@ def test_training_a_row_equals_adam_on_a_plain_module(make_bench: Make, small: n
         assert torch.allclose(got[name], usual.get_parameter(name), rtol=1e-5, atol=1e-7)
         assert not torch.equal(got[name], plain.get_parameter(name))
     assert bench.population.steps.tolist() == [0, 0, 12, 0]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_training_a_row_equals_sgd_on_a_plain_module(
+    make_bench: Make, small: nn.Module, corpus: Corpus, momentum: float, decay: float
+) -> None:
+    """With momentum up to rounding: torch's kernel rounds otherwise at a tensor's end, and a row has only one."""
+    plain = deepcopy(small)
+    bench = make_bench(batch_size=4, optimizer="sgd", learning_rate=0.1, momentum=momentum, weight_decay=decay)
+    for t in range(3):
+        bench.train(2, t)
+    got = bench.layout.views(bench.population.params[2])
+    options = {"lr": 0.1, "momentum": momentum, "weight_decay": decay}
+    exact = plainly(plain, corpus, orders(bench, 2, 3), 4, torch.optim.SGD, fused=True, **options)
+    usual = plainly(plain, corpus, orders(bench, 2, 3), 4, torch.optim.SGD, **options)
+    for name, parameter in exact.named_parameters():
+        assert momentum or torch.equal(got[name], parameter), name
+        for other in (parameter, usual.get_parameter(name)):
+            assert torch.allclose(got[name], other, rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(got[name], plain.get_parameter(name), rtol=1e-2)
+    assert bench.population.steps.tolist() == [0, 0, 12, 0]
+    assert bench.population.first[2].any() == (momentum > 0)
+
+
+def test_weight_decay_of_adam_is_that_of_torch(make_bench: Make, small: nn.Module, corpus: Corpus) -> None:
+    plain = deepcopy(small)
+    bench = make_bench(batch_size=4, weight_decay=0.1)
+    bench.train(2, 0)
+    exact = plainly(plain, corpus, orders(bench, 2, 1), 4, fused=True, weight_decay=0.1)
+    for name, view in bench.layout.views(bench.population.params[2]).items():
+        assert torch.equal(view, exact.get_parameter(name)), name
 
 
 def test_the_paper_model_trains_like_a_plain_one(corpus: Corpus) -> None:

@@ -141,6 +141,24 @@ def test_every_kind_of_graph_runs(tmp_path: Path, kind: str, options: dict[str, 
     assert summary["merged"] == 1
 
 
+def test_clients_are_the_owners_that_the_data_name(tmp_path: Path) -> None:
+    """Nine stations, of whom one has too little; the seed draws eight clients, here all that are left."""
+    rng = np.random.default_rng(2)
+    owners = np.repeat([f"s{i}" for i in range(9)], [40] * 8 + [5])
+    x, y = rng.random((len(owners), 6)).astype(np.float32), rng.integers(3, size=len(owners))
+    np.savez(tmp_path / "stations.npz", x_train=x, y_train=y, x_test=x[:30], y_test=y[:30], owners=owners)
+    data = {"dataset": str(tmp_path / "stations.npz"), "partition": "owners"}
+    settings = config("sage-os", data=data, model={"name": "mlp"}, rounds=2)
+    own = World.build(settings)
+    simulate(tmp_path / "run", settings, within=own)
+    held = [set(owners[roles.all]) for roles in own.federation.roles]
+    assert held == [{f"s{i}"} for i in range(8)]
+    with pytest.raises(ValueError, match="does not say whose its samples are"):
+        World.build(config(data={"partition": "owners"}))
+    with pytest.raises(ValueError, match="name 9 owners, 8 of them with at least 10 samples, for 12 clients"):
+        World.build(config(data=data, clients=12))
+
+
 def test_partitions_by_shards_and_iid_and_fixed_anchors(tmp_path: Path) -> None:
     for i, data in enumerate(({"partition": "shards", "shards": 2}, {"partition": "iid", "anchor_order": "fixed"})):
         simulate(tmp_path / str(i), config("sage-os", rounds=1, data=data))

@@ -19,7 +19,7 @@ from sagefl.simulation.rundir import RunDirectory
 Reference = Callable[..., Path]
 OnWorkers = Callable[[RunConfig, int], None]
 Pools = Callable[[RunConfig, int], Any]
-PLAIN = [config(m) for m in CORE]
+PLAIN = [*(config(m) for m in CORE), config("sage-e", training={"optimizer": "sgd", "momentum": 0.9})]
 HARSH = [config(m, **ROUGH) for m in (*CORE[1:], *KINDS)]
 
 

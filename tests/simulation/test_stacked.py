@@ -100,8 +100,13 @@ def test_the_comparison_is_not_blind() -> None:
 
 @pytest.mark.parametrize(
     "training",
-    [{"epochs": 2, "reset_optimizer": True}, {"max_batches": 2}, {"batch_size": 1, "max_batches": 5}],
-    ids=["epochs", "capped", "single"],
+    [
+        {"epochs": 2, "reset_optimizer": True},
+        {"max_batches": 2},
+        {"batch_size": 1, "max_batches": 5},
+        {"optimizer": "sgd", "momentum": 0.9, "weight_decay": 0.01},
+    ],
+    ids=["epochs", "capped", "single", "sgd"],
 )
 def test_the_settings_of_training_mean_the_same(training: dict[str, Any]) -> None:
     one, many = pair(config(model=OWN, training=UNEVEN | training))

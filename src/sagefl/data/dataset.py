@@ -1,4 +1,4 @@
-"""The one shape all data takes: four arrays, a name and a number of classes.
+"""The one shape all data takes: four arrays, a name, a number of classes and, where known, whose each sample is.
 
 Nothing here reads files; `Dataset` checks what it is given, whoever loaded it, and `Dataset.from_arrays` is
 the lenient door through which a user's own arrays come in.
@@ -30,7 +30,8 @@ class Dataset:
 
     Inputs are ``uint8`` images, N x C x H x W, or ``float32`` arrays of any shape with samples first (used as
     they are: scale them yourself, to [0, 1] for the built-in models). Labels are ``int64`` in
-    ``0 .. classes - 1``.
+    ``0 .. classes - 1``. ``owners`` numbers whose each training sample is, from 0, where the data came from
+    somebody: writers, hospitals, devices.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Dataset:
     test_x: Inputs = field(repr=False)
     test_y: Labels = field(repr=False)
     classes: int
+    owners: Labels | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for split, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
@@ -48,6 +50,11 @@ class Dataset:
             raise DataError(
                 f"{self.name}: training inputs are {_describe(self.train_x)} and test inputs "
                 f"{_describe(self.test_x)}; expected the same type and the same shape per sample"
+            )
+        if self.owners is not None and (self.owners.dtype != np.int64 or self.owners.shape != self.train_y.shape):
+            raise DataError(
+                f"{self.name}: owners are {_describe(self.owners)} for {len(self.train_y)} training samples; "
+                "expected an int64 vector with one owner per sample"
             )
 
     @classmethod
@@ -59,17 +66,20 @@ class Dataset:
         test_x: ArrayLike,
         test_y: ArrayLike,
         classes: int | None = None,
+        owners: ArrayLike | None = None,
     ) -> Dataset:
         """A dataset from arrays as people keep them.
 
         Images may be N x H x W or channels-last; floats of any width become ``float32``, integer labels
         ``int64``, an N x 1 column of labels a vector. Without ``classes`` it is the largest label plus one.
+        ``owners`` may be names or numbers; they are numbered in their sorted order.
         """
         y_train, y_test = _labels(f"{name}: train_y", train_y), _labels(f"{name}: test_y", test_y)
         if classes is None:
             classes = int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
         x_train, x_test = _inputs(f"{name}: train_x", train_x), _inputs(f"{name}: test_x", test_x)
-        return cls(name, x_train, y_train, x_test, y_test, classes)
+        whose = None if owners is None else _numbered(f"{name}: owners", owners)
+        return cls(name, x_train, y_train, x_test, y_test, classes, whose)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -85,6 +95,8 @@ class Dataset:
             little = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("<"))
             state.update(f"{little.dtype.str} {little.shape}\n".encode())
             state.update(little.data)
+        if self.owners is not None:
+            state.update(b"owners\n" + np.ascontiguousarray(self.owners, dtype="<i8").tobytes())
         return state.hexdigest()
 
 
@@ -136,6 +148,13 @@ def _inputs(what: str, given: ArrayLike) -> Inputs:
     elif x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
         x = x.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(x)
+
+
+def _numbered(what: str, given: ArrayLike) -> Labels:
+    names = np.asarray(given)
+    if names.ndim != 1 or names.dtype.kind not in "iuUS":
+        raise DataError(f"{what} are {_describe(names)}; expected a vector of names or whole numbers")
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
 
 
 def _labels(what: str, given: ArrayLike) -> Labels:

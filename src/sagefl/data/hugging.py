@@ -1,7 +1,8 @@
 """Datasets of the Hugging Face hub, by name, through the optional extra ``hf``.
 
 ``hf:NAME`` is enough when a dataset has the splits ``train`` and ``test``, one image column and one class
-column; otherwise say which: ``hf:cifar100?label=fine_label``, ``hf:NAME?config=CONFIG&test=validation``.
+column; otherwise say which: ``hf:cifar100?label=fine_label``, ``hf:NAME?config=CONFIG&test=validation``. Whose each
+sample is, for ``data.partition = owners``, is a column, too: ``hf:NAME?owner=writer_id``.
 Only data is loaded: datasets that need code of their own to be run are refused by the library.
 """
 
@@ -16,21 +17,22 @@ from numpy.typing import NDArray
 
 from sagefl.data.dataset import Dataset
 from sagefl.data.errors import DataError
+from sagefl.extras import how_to_install
 
 __all__ = ["from_hub"]
 
-_OPTIONS = ("config", "train", "test", "image", "label")
+_OPTIONS = ("config", "train", "test", "image", "label", "owner")
 
 
 def from_hub(reference: str) -> Dataset:
-    """The dataset ``hf:NAME[?option=value&...]``; options are config, train, test, image and label."""
+    """The dataset ``hf:NAME[?option=value&...]``; options are config, train, test, image, label and owner."""
     name, options = _parse(reference)
     try:
         datasets = importlib.import_module("datasets")
     except ImportError as error:
         raise DataError(
-            f"{reference} needs the Hugging Face `datasets` library ({error}); install the extra: "
-            "pip install 'sagefl[hf]'"
+            f"{reference} needs the Hugging Face `datasets` library ({error}); the extra hf brings it: "
+            f"{how_to_install('hf')}"
         ) from error
     try:
         hub = datasets.load_dataset(name, options.get("config"))
@@ -53,7 +55,8 @@ def _convert(reference: str, hub: Any, options: dict[str, str]) -> Dataset:
     train, test = (_split(reference, hub, options.get(role, role), role) for role in ("train", "test"))
     image = options.get("image") or _only(reference, train, "image", ("Image", "Array2D", "Array3D"))
     label = options.get("label") or _only(reference, train, "label", ("ClassLabel",))
-    for role, column in (("image", image), ("label", label)):
+    owner = options.get("owner")
+    for role, column in (("image", image), ("label", label), *([("owner", owner)] if owner else [])):
         if column not in train.features:
             raise DataError(f"{reference} has no column {column!r} for {role}; it has {', '.join(train.features)}")
     return Dataset.from_arrays(
@@ -63,6 +66,7 @@ def _convert(reference: str, hub: Any, options: dict[str, str]) -> Dataset:
         test_x=_images(reference, test, image),
         test_y=_labels(reference, test, label),
         classes=getattr(train.features[label], "num_classes", None),
+        owners=np.asarray(train[owner]) if owner else None,
     )
 
 

@@ -1,8 +1,9 @@
-"""Who holds which training samples: Dirichlet, shard and IID partitions.
+"""Who holds which training samples: Dirichlet, shard and IID partitions, and the owners that the data name.
 
 A partitioner is configuration only. `assign` sees labels, a number of clients and a generator, and returns for
-each client the positions of its samples in ascending order; every sample goes to exactly one client. What a
-client then does with its samples (train, anchor, eval) is decided in `roles`.
+each client the positions of its samples in ascending order; no sample goes to two clients, and only that of an
+owner who takes no part goes to none. What a client then does with its samples (train, anchor, eval) is decided in
+`roles`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from sagefl.data.dataset import Labels
 
-__all__ = ["IID", "Dirichlet", "Partitioner", "Shards"]
+__all__ = ["IID", "Dirichlet", "Owners", "Partitioner", "Shards"]
 
 Indices = NDArray[np.int64]
 
@@ -24,7 +25,7 @@ class Partitioner(Protocol):
     """Anything that deals samples to clients."""
 
     def assign(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Indices]:
-        """The positions of each client's samples, ascending; together every sample exactly once."""
+        """The positions of each client's samples, ascending; together every sample at most once."""
         ...
 
 
@@ -123,6 +124,32 @@ class IID:
         """Deal the samples like cards."""
         _check(labels, clients, each=1)
         return _group(rng.permutation(np.arange(len(labels)) % clients), clients)
+
+
+@dataclass(frozen=True, eq=False)
+class Owners:
+    """No dealing at all: every client is somebody whom the data name (a writer, a hospital, a device).
+
+    Owners with fewer than ``min_samples`` take no part. Where there are more than clients, the seed draws which of them
+    are; clients are in the owners' order.
+    """
+
+    owners: Indices
+    min_samples: int = 10
+
+    def assign(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Indices]:
+        """Each client the samples of one owner."""
+        _check(labels, clients, each=1)
+        sizes = np.bincount(self.owners)
+        fit = np.flatnonzero(sizes >= max(self.min_samples, 1))
+        if len(fit) < clients:
+            raise ValueError(
+                f"the data name {len(sizes)} owners, {len(fit)} of them with at least {self.min_samples} samples, for "
+                f"{clients} clients. Use clients = {len(fit)} or fewer, or a smaller min_samples"
+            )
+        chosen = fit if len(fit) == clients else np.sort(rng.choice(fit, clients, replace=False))
+        held = _group(self.owners, len(sizes))
+        return [held[owner] for owner in chosen]
 
 
 def _check(labels: Labels, clients: int, each: int) -> None:

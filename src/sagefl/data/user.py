@@ -1,4 +1,5 @@
-"""A user's own data: an ``.npz`` file of four arrays, or a Python function that returns them.
+"""A user's own data: an ``.npz`` file of four arrays, or a Python function that returns them; whose each training
+sample is may come as a fifth.
 
 Files are never unpickled. A function is the user's own code and runs with the user's rights, as any import does.
 """
@@ -27,7 +28,7 @@ _EXPECTED = "expected the arrays x_train, y_train, x_test, y_test (or train_x, t
 
 
 def from_npz(path: Path, name: str | None = None) -> Dataset:
-    """The dataset in an ``.npz`` file, with an optional integer ``classes`` beside the four arrays."""
+    """The dataset in an ``.npz`` file; beside the four arrays may stand an integer ``classes`` and ``owners``."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; {_EXPECTED} saved with numpy.savez_compressed")
     arrays = _read_npz(path)
@@ -39,11 +40,11 @@ def from_npz(path: Path, name: str | None = None) -> Dataset:
         raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}; expected one integer")
     train_x, train_y, test_x, test_y = (arrays[key] for key in keys)
     number = None if classes is None else int(classes.item())
-    return Dataset.from_arrays(name or str(path), train_x, train_y, test_x, test_y, number)
+    return Dataset.from_arrays(name or str(path), train_x, train_y, test_x, test_y, number, arrays.get("owners"))
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    wanted = {*_SPELLINGS[0], *_SPELLINGS[1], "classes"}
+    wanted = {*_SPELLINGS[0], *_SPELLINGS[1], "classes", "owners"}
     try:
         with path.open("rb") as stream:
             archive = np.load(stream, allow_pickle=False)
@@ -69,12 +70,13 @@ def from_callable(reference: str) -> Dataset:
             raise DataError(f"{reference}() raised {type(error).__name__}: {error}") from error
     if isinstance(result, Dataset):
         return result
-    if isinstance(result, tuple | list) and len(result) == 4:
-        return Dataset.from_arrays(reference, *result)
+    if isinstance(result, tuple | list) and len(result) in (4, 5):
+        train_x, train_y, test_x, test_y, *owners = result
+        return Dataset.from_arrays(reference, train_x, train_y, test_x, test_y, owners=owners[0] if owners else None)
     found = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
     raise DataError(
         f"{reference}() returned {found}; expected a sagefl.data.Dataset or the four arrays "
-        "(train_x, train_y, test_x, test_y)"
+        "(train_x, train_y, test_x, test_y), and as a fifth, if you have them, the owners of the training samples"
     )
 
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from .models import plain, training_loss
-from .training import LocalTraining, adam_step
+from .training import LocalTraining, optimizer_step
 from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram, told
 
 __all__ = ["MOST", "StackedBench", "available_memory", "clients_that_fit"]
@@ -167,7 +167,7 @@ class StackedBench:
             view.copy_(gradients[name])
         with torch.no_grad():
             mine, first, second, steps = chunk.of(members)
-            adam_step(mine, flat.unbind(), first, second, steps, self.bench.options.learning_rate)
+            optimizer_step(self.bench.options, mine, flat.unbind(), first, second, steps)
         kept: Tensor = losses.detach()
         return kept
 

@@ -1,22 +1,26 @@
 """Local training of one client, in place on its row.
 
-One epoch of mini-batches (optionally capped), Adam on the flat row. What a published method changes about training
-(a frozen block, an extra loss term, a gradient mask) it does through `LocalTraining`'s named hooks.
+One epoch of mini-batches (optionally capped), Adam or SGD on the flat row. What a published method changes about
+training (a frozen block, an extra loss term, a gradient mask) it does through `LocalTraining`'s named hooks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from .layout import Layout
 from .models import training_loss
 
-__all__ = ["Local", "LocalTraining", "TrainingOptions", "adam_step", "run_epoch"]
+__all__ = ["Local", "LocalTraining", "Optimizer", "TrainingOptions", "optimizer_step", "run_epoch"]
+
+Optimizer = Literal["adam", "sgd"]
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,12 @@ class TrainingOptions:
     batch_size: int = 64
     epochs: int = 1
     max_batches: int | None = None  # cap per epoch; None: the whole epoch
-    reset_optimizer: bool = False  # forget Adam's moments each round
+    reset_optimizer: bool = False  # forget the moments (SGD: the momentum) each round
     mixing: float = 0.5  # weight of a single pulled peer, for methods that mix in a way of their own
     rounds: int = 1  # of the whole run, for what is annealed over it
+    optimizer: Optimizer = "adam"
+    momentum: float = 0.0  # of SGD
+    weight_decay: float = 0.0  # added to the gradient, as torch's Adam and SGD do
 
 
 @dataclass
@@ -77,19 +84,32 @@ class LocalTraining:
         """After the last batch of an epoch."""
 
 
-def adam_step(
+def optimizer_step(
+    options: TrainingOptions,
     rows: Sequence[Tensor],
     gradients: Sequence[Tensor],
     first: Sequence[Tensor],
     second: Sequence[Tensor],
     steps: Sequence[Tensor],
-    rate: float,
 ) -> None:
-    """torch's own fused Adam on flat rows, each at its own step; padding stays zero because its gradient is zero."""
+    """torch's own fused Adam or SGD on flat rows, each at its own step.
+
+    Padding stays zero because its gradient is zero. SGD keeps its momentum where Adam keeps the first moment.
+    """
+    rate, decay = options.learning_rate, options.weight_decay
+    if options.optimizer == "sgd":
+        sgd(
+            list(rows), list(gradients), list(first) if options.momentum else [None] * len(rows),
+            foreach=False, fused=True, weight_decay=decay, momentum=options.momentum, lr=rate,
+            dampening=0.0, nesterov=False, maximize=False,
+        )  # fmt: skip
+        for step in steps:
+            step.add_(1)
+        return
     adam(
         list(rows), list(gradients), list(first), list(second), [], list(steps),
         foreach=False, capturable=False, differentiable=False, fused=True, has_complex=False,
-        amsgrad=False, beta1=0.9, beta2=0.999, lr=rate, weight_decay=0.0, eps=1e-8, maximize=False,
+        amsgrad=False, beta1=0.9, beta2=0.999, lr=rate, weight_decay=decay, eps=1e-8, maximize=False,
     )  # fmt: skip
 
 
@@ -117,7 +137,7 @@ def run_epoch(
         with torch.no_grad():
             first, second, step = moments
             c = hooks.columns(local)
-            adam_step([local.row[c]], [local.gradient[c]], [first[c]], [second[c]], [step], options.learning_rate)
+            optimizer_step(options, [local.row[c]], [local.gradient[c]], [first[c]], [second[c]], [step])
             hooks.stepped(local)
         total += float(loss.detach()) * len(xb)
     hooks.end(local, model)

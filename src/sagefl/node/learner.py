@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..data import IID, Dataset, Dirichlet, Federation, Partitioner, Shards, load
+from ..data import IID, Dataset, Federation, load
 from ..exchange import Mix, Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
@@ -38,8 +38,9 @@ class Learner:
     def __init__(self, config: NodeConfig, hooks: LocalTraining, dataset: Dataset | None = None) -> None:
         self.config = config
         self.dataset = dataset or load(config.data.dataset)
+        dealt = IID() if config.clients == 1 else config.data.partitioner(self.dataset)  # one client: all data are its
         self.federation = Federation.build(
-            self.dataset, _partitioner(config), config.clients, config.seed, config.data.anchor, config.data.eval
+            self.dataset, dealt, config.clients, config.seed, config.data.anchor, config.data.eval
         )
         self.roles = self.federation.roles[config.part]
         self.model: nn.Module = build_model(
@@ -167,10 +168,7 @@ class Learner:
         return Corpus(tensor(d.train_x), tensor(d.train_y), tensor(d.test_x), tensor(d.test_y), d.classes, shards)
 
     def _options(self) -> TrainingOptions:
-        t = self.config.training
-        return TrainingOptions(
-            t.learning_rate, t.batch_size, t.epochs, t.max_batches, t.reset_optimizer, t.mixing, self.config.rounds
-        )
+        return TrainingOptions(**self.config.training.model_dump(), rounds=self.config.rounds)
 
     def _seed(self) -> int:
         """Every node its own streams of batches and dropout: here all of them are row 0."""
@@ -182,12 +180,3 @@ class Learner:
             return None
         with torch.inference_mode():
             return tuple(latent(torch.from_numpy(self.dataset.train_x[:1]).float()).shape[1:])
-
-
-def _partitioner(config: NodeConfig) -> Partitioner:
-    if config.clients == 1:
-        return IID()
-    d = config.data
-    if d.partition == "dirichlet":
-        return Dirichlet(d.alpha, d.min_samples)
-    return Shards(d.shards) if d.partition == "shards" else IID()

@@ -16,9 +16,10 @@ from typing import Any, Literal, TypeVar
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from ..data import IID, Dataset, Dirichlet, Owners, Partitioner, Shards
 from ..errors import SageflError
 from ..selection.registry import nearest
-from ..settings import parse_options
+from ..settings import option_name, parse_method
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -56,12 +57,14 @@ class DataConfig(_Section):
     dataset: str = Field(
         default="fmnist-mini", description="fmnist-mini, fmnist, mnist, cifar10, FILE.npz, module:function or hf:NAME"
     )
-    partition: Literal["dirichlet", "shards", "iid"] = Field(
-        default="dirichlet", description="how the training split is dealt"
+    partition: Literal["dirichlet", "shards", "iid", "owners"] = Field(
+        default="dirichlet", description="how the training split is dealt; owners: as the data themselves say"
     )
     alpha: float = Field(default=0.1, gt=0, description="Dirichlet concentration: smaller is more heterogeneous")
     min_samples: int = Field(
-        default=10, ge=3, description="redraw the Dirichlet partition until every client has this many"
+        default=10,
+        ge=3,
+        description="redraw the Dirichlet partition until every client has this many; owners with fewer take no part",
     )
     shards: int = Field(default=2, ge=1, description="label shards per client (partition = shards)")
     anchor: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out as anchors")
@@ -69,6 +72,19 @@ class DataConfig(_Section):
     anchor_order: Literal["shuffle", "fixed"] = Field(
         default="shuffle", description="reshuffle the anchor pool every round, or not"
     )
+
+    def partitioner(self, dataset: Dataset) -> Partitioner:
+        """How this data set is dealt to clients."""
+        if self.partition == "owners":
+            if dataset.owners is None:
+                raise ConfigError(
+                    f"data.partition = owners, but {dataset.name} does not say whose its samples are: give an array "
+                    "`owners` beside the four, or deal it with dirichlet, shards or iid"
+                )
+            return Owners(dataset.owners, self.min_samples)
+        if self.partition == "dirichlet":
+            return Dirichlet(self.alpha, self.min_samples)
+        return Shards(self.shards) if self.partition == "shards" else IID()
 
 
 class TopologyConfig(_Section):
@@ -114,14 +130,26 @@ class ModelConfig(_Section):
 class TrainingConfig(_Section):
     """How clients train and mix."""
 
-    learning_rate: float = Field(default=1e-3, gt=0, description="Adam's step size")
+    learning_rate: float = Field(default=1e-3, gt=0, description="the optimiser's step size")
     batch_size: int = Field(default=64, ge=1, description="mini-batch size")
     epochs: int = Field(default=1, ge=1, description="local epochs a round")
     max_batches: int | None = Field(
         default=None, ge=1, description="cap on mini-batches per epoch; none: the whole epoch"
     )
-    reset_optimizer: bool = Field(default=False, description="forget Adam's moments every round")
+    reset_optimizer: bool = Field(default=False, description="forget moments and momentum every round")
     mixing: float = Field(default=0.5, ge=0, le=1, description="weight of a pulled peer (alpha_mix)")
+    optimizer: Literal["adam", "sgd"] = Field(default="adam", description="what takes the steps")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="of SGD")
+    weight_decay: float = Field(default=0.0, ge=0, description="times the weights is added to the gradient")
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainingConfig:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError("training.momentum is SGD's: set training.optimizer = sgd, or leave it out")
+        return self
+
+
+LATER_IN_TRAINING = ("optimizer", "momentum", "weight_decay")
 
 
 class MethodConfig(_Section):
@@ -133,8 +161,8 @@ class MethodConfig(_Section):
     @field_validator("options")
     @classmethod
     def _words(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """TOML knows no null and would lose it: the option value none is a word."""
-        return {name: "none" if value is None else value for name, value in options.items()}
+        """By their true names; TOML knows no null and would lose it: the option value none is a word."""
+        return {option_name(name): "none" if value is None else value for name, value in options.items()}
 
 
 class EvaluationConfig(_Section):
@@ -209,9 +237,14 @@ class RunConfig(_Section):
         return self._hashed("world", {"method"})
 
     def _hashed(self, what: str, without: set[str]) -> str:
-        """Sections that came later count where they are used, so that older runs keep their addresses."""
-        later = {"privacy"} if self.privacy.epsilon is None else set()
-        text = json.dumps(self.model_dump(mode="json", exclude=without | later), sort_keys=True)
+        """What came later counts where it is used, so that older runs keep their addresses."""
+        values = self.model_dump(mode="json", exclude=without)
+        if self.privacy.epsilon is None:
+            del values["privacy"]
+        for name in LATER_IN_TRAINING:
+            if values["training"][name] == TrainingConfig.model_fields[name].default:
+                del values["training"][name]
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(f"sagefl-{what}-1 {text}".encode()).hexdigest()[:16]
 
 
@@ -256,8 +289,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def method_config(spec: str) -> dict[str, Any]:
     """``sage-os:probe_cost=0:radius=tight`` as the config section of a method."""
-    id, *options = spec.split(":")
-    return {"id": id.strip(), "options": parse_options(options)}
+    id, options = parse_method(spec)
+    return {"id": id, "options": options}
 
 
 def method_label(section: Mapping[str, Any]) -> str:
@@ -287,7 +320,10 @@ def _mistakes(cls: type[BaseModel], error: ValidationError) -> Iterator[str]:
         path = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             known = _fields_at(cls, item["loc"][:-1])
-            yield f"unknown key {path!r}{nearest(str(item['loc'][-1]), known)}; known here: {', '.join(known)}"
+            close = nearest(str(item["loc"][-1]), known)
+            option = not close and len(item["loc"]) == 1 and "method" in known
+            also = f"; an option of the method is method.options.{path}" if option else ""
+            yield f"unknown key {path!r}{close}; known here: {', '.join(known)}{also}"
         else:
             got = "" if isinstance(item["input"], dict) else f", got {item['input']!r}"
             yield f"{path or 'config'}: {item['msg']}{got}"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..data import IID, Dataset, Dirichlet, Federation, Partitioner, Shards, load
+from ..data import Dataset, Federation, load
 from ..exchange import Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
@@ -21,7 +21,7 @@ from ..learning.workbench import Corpus
 from ..selection.private import RandomisedResponse
 from ..streams import stream
 from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, build, neighbourhoods
-from .config import DataConfig, NetworkConfig, RunConfig, TopologyConfig
+from .config import NetworkConfig, RunConfig, TopologyConfig
 from .privacy import mechanism
 
 __all__ = ["World"]
@@ -47,7 +47,7 @@ class World:
         dataset = dataset or load(config.data.dataset)
         seed, clients = config.seed, config.clients
         federation = Federation.build(
-            dataset, _partitioner(config.data), clients, seed, config.data.anchor, config.data.eval
+            dataset, config.data.partitioner(dataset), clients, seed, config.data.anchor, config.data.eval
         )
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
         layout = Layout.of(model, config.model.shared)
@@ -55,7 +55,7 @@ class World:
             config=config,
             federation=federation,
             graph=_graph(config.topology, clients, seed),
-            availability=_availability(config.network),
+            availability=_availability(config.network, clients),
             links=Links(config.network.drop, config.network.delay, config.network.max_delay),
             misbehaviour=Misbehaviour(config.network.misbehaviour, config.network.misbehaving),
             model=model,
@@ -150,12 +150,6 @@ class World:
         return mechanism(self.config.privacy, self.dataset.classes)
 
 
-def _partitioner(config: DataConfig) -> Partitioner:
-    if config.partition == "dirichlet":
-        return Dirichlet(config.alpha, config.min_samples)
-    return Shards(config.shards) if config.partition == "shards" else IID()
-
-
 def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:
     options: dict[str, Any] = {
         "p": config.p,
@@ -168,7 +162,9 @@ def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:
     return build(config.kind, clients, seed if config.seed is None else config.seed, **given)
 
 
-def _availability(config: NetworkConfig) -> Availability:
+def _availability(config: NetworkConfig, clients: int) -> Availability:
     if config.trace is not None:
-        return Trace(config.trace)
+        trace = Trace(config.trace)
+        trace.active(0, clients, 0)  # one for other clients is refused here, before a run has begun
+        return trace
     return Always() if config.available == 1.0 else Bernoulli(config.available)

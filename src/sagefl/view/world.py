@@ -16,14 +16,14 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from ..data import EMBEDDED, IID, NAMES, DataError, Dirichlet, Federation, Partitioner, Shards, load
+from ..data import EMBEDDED, NAMES, DataError, Federation, load
 from ..errors import SageflError
 from ..simulation.config import DataConfig, RunConfig, TopologyConfig
 from ..topology import Graph, TopologyError, build
 from .plain import numbers
 from .shelf import Run
 
-__all__ = ["world"]
+__all__ = ["is_code", "world"]
 
 SPRING = 400  # clients up to which the layout is computed by springs
 
@@ -45,6 +45,11 @@ def world(run: Run) -> dict[str, Any]:
     }
 
 
+def is_code(dataset: str) -> bool:
+    """Whether somebody's code would have to run to load a data set."""
+    return dataset not in (*NAMES, EMBEDDED) and not dataset.endswith(".npz")
+
+
 def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
     try:
         graph = _graph(config.topology, config.clients, config.seed)
@@ -62,7 +67,7 @@ def _mentioned(run: Run) -> list[list[int]]:
 
 def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None, list[str]]:
     name = config.data.dataset
-    if name not in (*NAMES, EMBEDDED) and not name.endswith(".npz"):
+    if is_code(name):
         notes.append(f"Label shares are not shown: {name} is loaded by code, which looking at a run does not execute.")
         return None, []
     try:
@@ -77,15 +82,9 @@ def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None
 def _label_counts(data: str, clients: int, seed: int) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     config = DataConfig.model_validate(json.loads(data))
     dataset = load(config.dataset)
-    federation = Federation.build(dataset, _partitioner(config), clients, seed, config.anchor, config.eval)
+    federation = Federation.build(dataset, config.partitioner(dataset), clients, seed, config.anchor, config.eval)
     counts = federation.label_counts.tolist()
     return tuple(map(tuple, counts)), tuple(f"class {c}" for c in range(dataset.classes))
-
-
-def _partitioner(config: DataConfig) -> Partitioner:
-    if config.partition == "dirichlet":
-        return Dirichlet(config.alpha, config.min_samples)
-    return Shards(config.shards) if config.partition == "shards" else IID()
 
 
 def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:

@@ -56,10 +56,7 @@ def allocate(world: World, extras: dict[str, int] | None, *, shared_memory: bool
 
 def parts(world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool) -> tuple[Any, ...]:
     """What a workbench is made of. Workers make their own: its scratch memory must not be shared."""
-    t = world.config.training
-    options = TrainingOptions(
-        t.learning_rate, t.batch_size, t.epochs, t.max_batches, t.reset_optimizer, t.mixing, world.config.rounds
-    )
+    options = TrainingOptions(**world.config.training.model_dump(), rounds=world.config.rounds)
     corpus = world.corpus(shared_memory=shared_memory)
     model = deepcopy(world.model)  # the world's own stays a template
     return (model, world.layout, population, corpus, options, hooks, world.config.seed)
