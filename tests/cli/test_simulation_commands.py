@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def test_a_finished_run_is_shown_not_repeated(run: Call, sagefl: Call) -> None:
     before = (Path("run") / "events.log").read_text()
     for again in (run(), sagefl("resume", "run")):
         assert "run is already finished:" in again.stdout
-        assert first.splitlines()[-5] in again.stdout  # the same row of numbers
+        assert first.splitlines()[-6] in again.stdout  # the same row of numbers
     assert (Path("run") / "events.log").read_text() == before
 
 
@@ -75,6 +76,18 @@ def test_flags_files_and_settings_come_together(sagefl: Call) -> None:
     assert RunDirectory(Path("c")).config.method.options == {"delta": 0.2, "ties": "lowest-index"}
 
 
+def test_lambda_is_another_name_of_probe_cost(run: Call, sagefl: Call) -> None:
+    """Wherever options are typed; what is kept has one name, so that it is one run with one address."""
+    Path("base.toml").write_text("[method]\noptions = {lambda = 0.25}\n")
+    for flags, price in (((), 0.25), (("--set", "method.options.lambda=.75"), 0.75)):
+        settings = tomllib.loads(sagefl("config", "--config", "base.toml", *flags).stdout)
+        assert settings["method"]["options"] == {"probe_cost": price}
+    run("-q", "--rounds", "1", "--method", "sage-e:lambda=.5")
+    assert RunDirectory(Path("run")).config.method.options == {"probe_cost": 0.5}
+    swept = sagefl("replay", "run", "--method", "sage-e:lambda=1", "--sweep", "lambda=0,.5").stdout.splitlines()
+    assert [line.split()[1] for line in swept if line.startswith("sage-e")] == ["probe_cost=0", "probe_cost=0.5"]
+
+
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
@@ -84,6 +97,7 @@ def test_flags_files_and_settings_come_together(sagefl: Call) -> None:
         (["--set", "data.alhpa=1"], "unknown key 'data.alhpa', did you mean 'alpha'?; known here: dataset, partition"),
         (["--set", "training.max_batch=1"], "unknown key 'training.max_batch', did you mean 'max_batches'?"),
         (["--set", "sead=1"], "unknown key 'sead', did you mean 'seed'?"),
+        (["--set", "lambda=1"], "an option of the method is method.options.probe_cost"),
         (["--set", "seed"], "options are written name=value, got 'seed'"),
         (["--set", "data=3", "--set", "data.alpha=1"], "'data' is given a value and"),
         (["--alpha", "-1"], "data.alpha: Input should be greater than 0, got -1.0"),
@@ -91,6 +105,7 @@ def test_flags_files_and_settings_come_together(sagefl: Call) -> None:
         (["--set", "training.mixing=2"], "training.mixing: Input should be less than or equal to 1, got 2"),
         (["--topology", "star"], "topology.kind: Input should be 'er', 'ba'"),
         (["--topology", "file"], "topology.kind = file needs topology.file"),
+        (["--set", "training.momentum=0.9"], "training.momentum is SGD's: set training.optimizer = sgd"),
         (["--topology", "ring", "--set", "topology.k=3"], "topology 'ring' has no option 'k'"),
         (["--dataset", "fmnst"], "unknown dataset 'fmnst'; did you mean 'fmnist'?"),
         (["--dataset", "mine.npz"], "mine.npz: no such file"),
@@ -108,6 +123,7 @@ def test_flags_files_and_settings_come_together(sagefl: Call) -> None:
         ),
         (["--workers", "0"], "workers: Input should be greater than or equal to 1"),
         (["--checkpoint-every", "0"], "checkpoint_every: Input should be greater than or equal to 1"),
+        (["--device", "quantum"], "no device 'quantum'"),
         (["--track", "papyrus"], "unknown tracker 'papyrus': tensorboard, mlflow, wandb"),
         (["--config", "nowhere.toml"], "cannot read config nowhere.toml: No such file"),
         (["--config", "broken.toml"], "broken.toml is not valid TOML"),
@@ -120,6 +136,18 @@ def test_mistakes_end_with_one_line_that_says_what_to_do(run: Call, arguments: l
     told = run(*arguments, code=2)
     assert told.stderr.startswith("sagefl: ")
     assert message in told.stderr
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [["--method", "sage-os:foo=1"], ["--set", "model.name=mpl"], ["--track", "papyrus"], ["--device", "quantum"]],
+)
+def test_the_corrected_command_runs_where_a_refused_one_would_have(run: Call, mistake: list[str]) -> None:
+    run("--rounds", "1", *mistake, code=2)
+    assert not Path("run").exists()
+    run("--rounds", "1", "-q")
+    assert RunDirectory(Path("run")).summary is not None
 
 
 def test_several_mistakes_are_all_named(run: Call) -> None:
@@ -205,6 +233,8 @@ def test_runs_of_different_worlds_are_compared_with_a_warning_and_unfinished_one
 def test_a_comparison_with_a_mistake_trains_nothing(sagefl: Call) -> None:
     told = sagefl("compare", "--methods", "rg,sage-so", *SMALL, "--out", "all", code=2).stderr
     assert "unknown method 'sage-so', did you mean 'sage-os'?" in told
+    told = sagefl("compare", "--methods", "rg", *SMALL, "--device", "quantum", "--out", "all", code=2).stderr
+    assert "no device 'quantum'" in told
     assert not Path("all").exists()
     assert "named more than once: rg" in sagefl("compare", "--methods", "rg,rg", *SMALL, code=2).stderr
 
@@ -227,8 +257,23 @@ def test_a_replay_sweeps_rules_over_recorded_losses(run: Call, sagefl: Call) -> 
 
 def test_a_replay_that_needs_more_says_how_much_it_covers(run: Call, sagefl: Call) -> None:
     run("-q", "--method", "sage-os:probe_cost=1e9")
-    assert "Record everything with --set evaluation.losses=full" in sagefl("replay", "run", "--method", "aq-128").stdout
-    assert "Record everything" not in sagefl("replay", "run", "--method", "rg").stdout
+    out = sagefl("replay", "run", "--method", "aq-128").stdout
+    assert "record everything with --set evaluation.losses=full" in out
+    assert "are of the covered decisions, which are those that end early, and not of all" in out
+    assert "covered:" not in sagefl("replay", "run", "--method", "rg").stdout
+
+
+def test_the_ends_of_decisions_add_up_where_clients_have_a_single_neighbour(run: Call, sagefl: Call) -> None:
+    """A single neighbour is a draw among one, for rules that say so and for rules that gossip: the same column."""
+    alone = ("--clients", "2", "--topology", "complete", "--rounds", "2", "--set", "evaluation.losses=full")
+    sagefl("compare", "--methods", "rg,sage-os,sage-e", *SMALL, *ONE, *alone, "--out", "all", "--quiet")
+    out = sagefl("compare", "all/rg", "all/sage-os", "all/sage-e").stdout
+    rows = {line.split()[0]: line.split() for line in out.splitlines()[2:5]}
+    assert rows.keys() == {"rg", "sage-os", "sage-e"}
+    assert {tuple(row[5:7]) for row in rows.values()} == {("0.0%", "100.0%")}
+    for rule in ("rg", "sage-os", "sage-e", "aq-128", "local"):
+        row = sagefl("replay", "all/sage-os", "--method", rule).stdout.splitlines()[2].split()
+        assert sum(float(share.rstrip("%")) for share in row[2:8]) == pytest.approx(100), row
 
 
 @pytest.mark.parametrize(
@@ -252,12 +297,28 @@ def test_replays_that_cannot_be(run: Call, sagefl: Call, arguments: list[str], m
 def test_config_lists_every_key_with_its_meaning(sagefl: Call) -> None:
     out = sagefl("config").stdout
     for section in ("data", "topology", "network", "model", "training", "method", "evaluation"):
-        assert f"\n[{section}]" in out
+        assert f"\n[{section}]\n" in out
     for name, field in RunConfig.model_fields.items():
         inner = getattr(field.annotation, "model_fields", None)
         for key, leaf in (inner or {name: field}).items():
             assert leaf.description, f"{name}.{key} has no description"
-            assert re.search(rf"(?m)^{key} = .*  # {re.escape(leaf.description)}$", out)
+            assert re.search(rf"(?m)^(?:# )?{key} = .*  # {re.escape(leaf.description)}", out)
+
+
+def test_config_names_the_choices_and_leaves_what_is_not_set_to_be_filled_in(sagefl: Call) -> None:
+    out = sagefl("config").stdout
+    assert 'kind = "er"  # graph family; one of er, ba, ring, regular, ws, torus, complete, file\n' in out
+    assert 'misbehaviour = "none"  # what misbehaving peers do; one of none, wrong-answers, ' in out
+    assert "\n# p = ...  # edge probability" in out
+    assert '\n# file = "..."  # edge list' in out
+    assert "None" not in out
+
+
+def test_the_printed_config_is_a_file_that_runs(run: Call, sagefl: Call) -> None:
+    Path("all.toml").write_text(sagefl("config").stdout)
+    assert RunConfig.read(Path("all.toml")) == RunConfig()
+    run("--config", "all.toml", "--rounds", "1", "-q")
+    assert RunDirectory(Path("run")).summary is not None
 
 
 def test_config_resolves_to_toml_that_can_be_run(sagefl: Call) -> None:

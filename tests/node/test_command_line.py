@@ -54,11 +54,34 @@ def test_mistakes_are_one_line_that_says_what_to_do(tmp_path: Path, arguments: l
     assert "Traceback" not in result.output
 
 
+def test_a_swarm_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    told = CliRunner().invoke(
+        app, ["swarm", "--nodes", "3", "--set", "training.batches=3", "--out", str(tmp_path / "s")]
+    )
+    assert told.exit_code == 2
+    assert "batches" in told.output
+    assert not (tmp_path / "s").exists()
+
+
 def test_every_key_is_explained() -> None:
     result = runner.invoke(app, ["node", "config"])
     assert result.exit_code == 0
     assert "requests_per_minute" in result.output
     assert "None" not in [line.rpartition("#")[2].strip() for line in result.output.splitlines()]
+
+
+def test_the_printed_config_is_a_file_in_which_only_the_name_is_missing(tmp_path: Path) -> None:
+    printed = runner.invoke(app, ["node", "config"]).output
+    assert '\n# name = "..."  # required: ' in printed
+    assert "\nevery = 1  #" in printed  # a node's own default, not that of a run
+    file = tmp_path / "node.toml"
+    file.write_text(printed.replace('# name = "..."', 'name = "north"'))
+    home = {"directory": str(tmp_path / "run"), "identity": str(tmp_path / "identity")}
+    assert NodeConfig.read(file) == NodeConfig(name="north").model_copy(update=home)
+    peer = printed[printed.index("# [neighbours.NAME]") :].replace("\n# ", "\n").removeprefix("# ")
+    peer = peer.replace("NAME", "south").replace('"..."', '"127.0.0.1:7"', 1).replace("...", "1", 1).split("key =")[0]
+    file.write_text(file.read_text() + peer)
+    assert NodeConfig.read(file).neighbours["south"].number == 1
 
 
 def test_the_example_is_short_and_its_configs_are_right() -> None:

@@ -19,12 +19,14 @@ import torch
 from federation import NAMES, Federation
 from safetensors.torch import save
 
-from sagefl.node import identity, journal
+from sagefl.learning.scoring import answer_losses
+from sagefl.node import deciding, identity, journal
 from sagefl.node.gate import Call
 from sagefl.node.limits import Meter
 from sagefl.node.loop import Node
 from sagefl.node.service import PeerService
 from sagefl.node.snapshots import Snapshot, block_digest, payload
+from sagefl.node.verify import decode_answers
 from sagefl.node.wire import node_pb2 as wire
 from sagefl.node.wire import node_pb2_grpc as rpc
 from sagefl.simulation import checkpoint, files
@@ -205,6 +207,13 @@ LATENTS = {"method": {"id": "sage-os", "options": {"kind": "latents"}}}
 PROBS = {"method": {"id": "aq-128", "options": {"kind": "probs", "loss": "ce"}}}
 nan = np.full(1, np.nan, "<f4").tobytes()
 
+
+def _overconfident(answers: bytes) -> bytes:
+    """One class has log-probability 5e-4 everywhere: within 1e-3 they add up to one."""
+    row = np.array([5e-4, -30, -30, -30], "<f4").tobytes()
+    return row * (len(answers) // len(row))
+
+
 CASES: dict[str, tuple[type[Base], str, dict[str, Any]]] = {
     "another layout": (_described(layout="00" * 32), "other-layout", PROBED),
     "another number of classes": (_described(classes=7), "other-data", PROBED),
@@ -219,6 +228,7 @@ CASES: dict[str, tuple[type[Base], str, dict[str, Any]]] = {
     "latents of another width": (_answered(_set("answers", lambda a: a + a)), "wrong-shape", LATENTS),
     "NaN probabilities": (_answered(_set("answers", lambda a: nan * (len(a) // 4))), "not-finite", PROBS),
     "probabilities above one": (_answered(_set("answers", lambda a: bytes(len(a)))), "wrong-values", PROBS),
+    "a probability just above one": (_answered(_set("answers", _overconfident)), "wrong-values", PROBS),
     "NaN in the block": (_sent(_nan_block), "not-finite", PULLED),
     "another block than answered": (_sent(_other_block), "wrong-digest", PULLED),
     "a truncated stream": (_sent(_truncated), "truncated", PULLED),
@@ -254,6 +264,29 @@ def test_a_bad_neighbour_is_counted_logged_and_never_merged(federation: Federati
     assert decisions["chosen"].to_list() == [[BOB], [BOB]]  # the honest one is merged in its stead
     assert decisions["peers"].to_list() == [[BOB], [BOB]]
     assert torch.isfinite(alice.learner.population.params).all()
+
+
+def test_losses_that_no_answer_may_lead_to_cost_the_neighbour_its_place(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever passes the checks of answers themselves: the node lives on."""
+
+    def lenient(raw: bytes, kind: str, count: int, *rest: Any) -> np.ndarray:
+        return np.frombuffer(raw, "<f4").reshape(count, -1)
+
+    monkeypatch.setattr(deciding, "decode_answers", lenient)
+    with federation.honest("bob"), federation.bad("mallory", _answered(_set("answers", _overconfident))):
+        alice = federation.node("alice", ("bob", "mallory"), **PROBS)
+        assert alice.run() is not None
+    assert alice.journal.counts[("fault-wrong-values", "mallory")] == 2
+    assert _decisions(alice)["chosen"].to_list() == [[BOB], [BOB]]
+
+
+@pytest.mark.parametrize("logarithm", [0.0, 1e-7])
+def test_a_probability_that_rounds_to_one_is_one(logarithm: float) -> None:
+    raw = np.array([[logarithm, -40, -40, -40]], "<f4").tobytes()
+    told = decode_answers(raw, "probs", 1, 4, 0, None)
+    assert answer_losses(told, np.array([0]), "probs", "ce").tolist() == [0.0]
 
 
 class Poisoner(Base):

@@ -129,6 +129,7 @@ def test_a_config_survives_its_file(federation: Federation, tmp_path: Path) -> N
         ({"neighbours": {"bob": {"address": "127.0.0.1:1", "number": 1, "key": "abc"}}}, "key"),
         ({"number": 9}, "does not fit"),
         ({"limits": {"anchors_per_request": 0}}, "anchors_per_request"),
+        ({"privacy": {"mechanism": "k-rr", "epsilon": float("inf")}}, r"privacy\.epsilon"),
     ],
 )
 def test_mistakes_in_a_config_are_named(federation: Federation, change: dict[str, Any], message: str) -> None:

@@ -21,8 +21,15 @@ from sagefl.node.corelog import handshake_failure, watch_core_log
 from sagefl.node.errors import Fault, NodeError
 from sagefl.node.identity import Authority, Identity, fingerprint
 from sagefl.node.loop import Node
+from sagefl.node.swarm import merge_runs
 from sagefl.node.wire import node_pb2 as wire
+from sagefl.selection import make
+from sagefl.selection.private import RandomisedResponse
 from sagefl.simulation.config import ConfigError
+from sagefl.simulation.replaying import replay_run
+from sagefl.simulation.rundir import RunDirectory
+from sagefl.view.shelf import Run
+from sagefl.view.unfolding import unfold
 
 METHODS = ("Describe", "Probe", "Pull", "Inspect", "Read", "Health")
 Code = grpc.StatusCode
@@ -462,20 +469,40 @@ def test_private_answers_are_noisy_memoised_and_accounted(federation: Federation
         alice = federation.node("alice", ("bob",), **privacy)
         alice.run()
     assert alice.recorder.directory.table("decisions")["merged"].to_list() == [1, 1]
-    assert alice.method.selector == alice.config.effective_method(4)[0].selector
-
-
-def test_a_priced_rule_is_what_the_run_says_and_the_account_survives_a_restart(federation: Federation) -> None:
-    privacy = {"privacy": {"mechanism": "k-rr", "epsilon": 1.0}, "rounds": 1}
-    with federation.honest("bob", **privacy):
-        alice = federation.node("alice", ("bob",), **privacy)
-        alice.published.account.answered("bob", 5)
-        alice.run()
-    options = alice.recorder.directory.config.method.options
-    assert options["probe_cost"] == alice.method.selector.probe_cost < 2e-3
-    again = federation.node("alice", ("bob",), **privacy)
-    again.recorder.prepare()
-    again._resume()
-    assert again.published.account.held() == {"bob": 5}
+    assert alice.method.selector == alice.config.effective_method(4).selector
     secret = Path(alice.config.directory).with_name("alice.secret")
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["latents", "probs"])
+def test_a_private_node_that_nobody_would_answer_does_not_start(federation: Federation, kind: str) -> None:
+    """Private neighbours answer labels only: it would train for ever without an exchange."""
+    settings = {"privacy": {"mechanism": "k-rr"}, "method": {"id": "sage-os", "options": {"kind": kind}}}
+    with pytest.raises(ConfigError, match=rf"perturbs labels, but sage-os probes for {kind}: set .* kind=labels"):
+        federation.node("alice", ("bob",), **settings)
+    assert not (federation.home / "runs").exists()
+
+
+def test_a_private_nodes_run_says_so_and_other_rules_are_priced_alike_on_its_losses(federation: Federation) -> None:
+    """What stands in run.toml are the node's own options; whoever reads the losses needs none of the data.
+
+    With two neighbours and this schedule lambda (p - q) never stops for cost and lambda does at 16, whatever is told.
+    """
+    privacy = {"privacy": {"mechanism": "k-rr", "epsilon": 1.0}, "rounds": 3}
+    rule = {"schedule": (8, 16, 32), "probe_cost": 0.05}
+    with federation.honest("bob", **privacy), federation.honest("carol", **privacy):
+        alice = federation.node("alice", ("bob", "carol"), method={"id": "sage-os", "options": rule}, **privacy)
+        alice.run()
+    directory = alice.recorder.directory
+    told = directory.config
+    assert (told.privacy.epsilon, told.privacy.mechanism) == (1.0, "k-rr")
+    assert told.method.options["probe_cost"] == 0.05
+    assert alice.method.selector.probe_cost == pytest.approx(0.05 * RandomisedResponse(1.0, 4).contrast)
+    assert directory.table("decisions")["evaluations"].to_list() == [2 * 32] * 3
+    merge_runs([directory.path], federation.home / "merged")
+    dear = {**rule, "probe_cost": 0.05 / RandomisedResponse(1.0, 4).contrast}
+    rules = [("again", make("sage-os", **rule)), ("dearer", make("sage-os", **dear))]
+    for run in (directory, RunDirectory(federation.home / "merged")):
+        again, dearer = replay_run(run, rules)
+        assert (again.covered, again.evaluations, dearer.evaluations) == (1, 2 * 32, 2 * 16)
+        assert all(unfold(Run(run.path), number, alice.config.number).get("replayed") for number in range(3))

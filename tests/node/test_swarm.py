@@ -57,7 +57,10 @@ def audited(directory: Path) -> int:
             assert row["reason"] in ("none", "failed", "no-anchors"), row
             continue
         assert record.peers.tolist() == row["peers"]
-        outcome = replay_one(rule, record, (config.seed, row["round"], row["client"]), row["round"])
+        again = rule
+        for _ in range(row["restarts"]):
+            again = again.restarted()
+        outcome = replay_one(again, record, (config.seed, row["round"], row["client"]), row["round"])
         assert outcome is not None
         stage = outcome.trace[-1]
         told = (row["chosen"], row["reason"], row["selected"], row["anchors"], row["stages"], row["risks"])

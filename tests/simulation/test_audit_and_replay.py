@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 from small_runs import CORE, KINDS, ROUGH, config, files, simulate
 
 from sagefl.selection import Exchange, Hood, Probe, Reason, Selector, make
@@ -19,7 +20,7 @@ from sagefl.selection.outcome import State
 from sagefl.selection.selector import Deciding, Draws, option
 from sagefl.simulation.config import method_config
 from sagefl.simulation.files import RunError
-from sagefl.simulation.losses import Recorded, losses_path, read_losses, write_losses
+from sagefl.simulation.losses import SCORINGS, Recorded, losses_path, read_losses, write_losses
 from sagefl.simulation.replaying import recorded_decisions, replay_one, replay_run
 from sagefl.simulation.rundir import RunDirectory
 from sagefl.streams import stream
@@ -208,6 +209,35 @@ def test_without_records_it_says_how_to_get_them(tmp_path: Path, reference: Refe
         replay_run(RunDirectory(tmp_path), [("x", rule("sage-os"))])
 
 
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [
+        ("sage-os", "sage-e:kind=latents"),
+        ("sage-e:kind=latents", "sage-e"),
+        ("sage-e:kind=latents", "sage-e:kind=latents:loss=ce"),
+    ],
+)
+def test_a_rule_that_scores_other_answers_is_not_replayed(recorded: str, asked: str, reference: Reference) -> None:
+    """Errors of labels are no evidence about representations, nor the other way round."""
+    run = RunDirectory(reference(config(recorded, evaluation={"every": 2, "losses": "full"})))
+    for same in (recorded, "rg"):  # rg asks for nothing
+        assert replay_run(run, [("same", rule(same))])[0].covered == 1
+    with pytest.raises(RunError, match=r"asks for .* but what was recorded are .*: replay a rule"):
+        replay_run(run, [("other", rule(asked))])
+
+
+def test_losses_that_do_not_say_how_they_were_scored_are_taken_as_asked(tmp_path: Path) -> None:
+    """Files of earlier versions."""
+    path = losses_path(tmp_path, 0)
+    write_losses(path, [Recorded(0, np.arange(3, dtype=np.int32), 64, np.zeros((3, 64)), ("labels", "error"))])
+    arrays = load_file(path)
+    del arrays["scorings"]
+    save_file(arrays, path)
+    (record,) = read_losses(path)
+    assert record.scoring is None
+    assert replay_one(rule("sage-e:kind=latents"), record, (1, 0, 0), 0) is not None
+
+
 # The files ------------------------------------------------------------------------------------------------------------
 
 
@@ -221,7 +251,8 @@ def recorded(draw: st.DrawFn) -> list[Recorded]:
         flat = draw(st.lists(st.sampled_from(values), min_size=degree * width, max_size=degree * width))
         peers = np.array(draw(st.lists(st.integers(0, 10**6), min_size=degree, max_size=degree)), dtype=np.int32)
         losses = np.array(flat, dtype=np.float64).reshape(degree, width)
-        records.append(Recorded(client, peers, draw(st.integers(0, 500)), losses))
+        scoring = draw(st.sampled_from([None, *SCORINGS]))
+        records.append(Recorded(client, peers, draw(st.integers(0, 500)), losses, scoring))
     return records
 
 
@@ -235,7 +266,7 @@ def test_packing_and_unpacking_losses_is_lossless(
     back = read_losses(path)
     assert len(back) == len(records)
     for was, now in zip(records, back, strict=True):
-        assert (was.client, was.pool) == (now.client, now.pool)
+        assert (was.client, was.pool, was.scoring) == (now.client, now.pool, now.scoring)
         assert np.array_equal(was.peers, now.peers)
         assert np.array_equal(was.losses, now.losses, equal_nan=True)
 

@@ -22,7 +22,8 @@ from sagefl.selection import Exchange, Outcome, Reason, SageE, SageOS
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.evaluation import check_proxy, diversity, evaluate, gini, macro_f1
 from sagefl.simulation.rundir import DECISIONS, METRICS, RunDirectory
-from sagefl.simulation.summary import summarise
+from sagefl.simulation.summary import gossip_share, summarise
+from sagefl.simulation.world import World
 
 Reference = Callable[..., Path]
 
@@ -141,10 +142,7 @@ def test_the_proxy_check_compares_the_pulled_peer_with_its_neighbourhood(engine:
     """Peer 1 is made to say 3 always, peer 2 to say 5 always: their risks can be counted by hand."""
     own = world(config())
     for peer, label in ((1, 3), (2, 5)):
-        head = own.layout.views(engine.population.snapshots[0, peer])
-        head["head.weight"].zero_()
-        head["head.bias"].zero_()
-        head["head.bias"][label] = 1
+        _says(own, engine, 0, peer, label)
     mine = own.dataset.train_y[own.federation.roles[0].eval]
     three, five = float(np.mean(mine != 3)), float(np.mean(mine != 5))
     assert three != five
@@ -155,11 +153,38 @@ def test_the_proxy_check_compares_the_pulled_peer_with_its_neighbourhood(engine:
         3: Outcome((), False, Reason.NONE),
         4: Outcome((0,), True, Reason.COMMITTED, direction="push"),
     }
-    found = check_proxy(own, engine, 0, outcomes, peers, SageOS(loss_bound=2.0))
+    found = check_proxy(own, engine, 0, outcomes, peers, {}, SageOS(loss_bound=2.0))
     assert list(found) == [0]
     assert found[0].pulled == five
     assert found[0].gossip == pytest.approx((three + five) / 2)
     assert found[0].risks == (2 * three, 2 * five)
+
+
+def test_the_proxy_check_is_about_the_model_that_a_late_link_carries() -> None:
+    """Peer 1 said 5 always a round ago and says 3 always now: 0 hears it late, 2 in time."""
+    own = world(config(topology={"kind": "complete", "p": None}, network={"delay": 1.0}))
+    engine = Sequential(own, LocalTraining())
+    engine.population.reset(own.initial)
+    for round in range(2):
+        engine.map("train", [(k, round) for k in range(8)])
+    _says(own, engine, 1, 1, 3)
+    _says(own, engine, 0, 1, 5)
+    peers = [[1], [], [1], *[[]] * 5]
+    outcomes = {k: Outcome((1,), True, Reason.CERTIFIED) for k in (0, 2)}
+    found = check_proxy(own, engine, 1, outcomes, peers, {(0, 1): 1, (2, 1): 0}, SageOS())
+    for client, label in ((0, 5), (2, 3)):
+        wrong = float(np.mean(own.dataset.train_y[own.federation.roles[client].eval] != label))
+        assert (found[client].pulled, found[client].risks) == (wrong, (wrong,))
+    assert found[0].pulled != float(np.mean(own.dataset.train_y[own.federation.roles[0].eval] != 3))
+    engine.close()
+
+
+def _says(own: World, engine: Sequential, round: int, peer: int, label: int) -> None:
+    """Let what a peer published in a round answer every input with one label."""
+    head = own.layout.views(engine.population.snapshots[engine.population.slot(round), peer])
+    head["head.weight"].zero_()
+    head["head.bias"].zero_()
+    head["head.bias"][label] = 1
 
 
 @pytest.mark.parametrize(("kind", "loss"), [("latents", "error"), ("latents", "ce"), ("probs", "ce")])
@@ -183,10 +208,10 @@ def test_peers_are_checked_as_the_rule_scores_them(engine: Sequential, kind: Any
         expected.append(float(losses.double().mean()))
     outcomes = {0: Outcome((2,), True, Reason.CERTIFIED)}
     rule = SageE(kind=kind, loss=loss)
-    found = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], rule)[0]
+    found = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], {}, rule)[0]
     assert found.risks == pytest.approx(expected, rel=1e-5)
     assert expected[0] != expected[1]
-    labels = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], SageE())[0]
+    labels = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], {}, SageE())[0]
     assert (found.pulled, found.gossip) == (labels.pulled, labels.gossip)
 
 
@@ -207,7 +232,7 @@ ROWS = [
     row(),
     row(reason="certified", anchors=64, degree=2, evaluations=128, advantage=0.5, eval_gain=0.2,
         peers=[1, 2], eval_risks=[0.6, 0.4]),
-    row(reason="certified", anchors=128, degree=6, evaluations=768, advantage=0.1, eval_gain=-0.1,
+    row(reason="certified", anchors=128, degree=6, evaluations=700, advantage=0.1, eval_gain=-0.1,
         eval_risks=[0.1] * 4),
     row(reason="no-anchors", anchors=0, evaluations=0, degree=8),
     row(reason="exhausted", anchors=32, degree=1, evaluations=32, advantage=0.0, eval_gain=0.0),
@@ -229,14 +254,15 @@ def test_the_summary_of_seven_decisions_worked_out_by_hand() -> None:
         schema=METRICS,
     )
     summary = summarise(metrics, decisions)
-    spent, degrees = 4 * 16 + 2 * 64 + 6 * 128 + 1 * 32, 4 + 2 + 6 + 8 + 1 + 0 + 3
+    # The third screened: it asked 700 of 6 * 128. The others asked everybody about every anchor.
+    spent, degrees = 4 * 16 + 2 * 64 + 700 + 1 * 32, 4 + 2 + 6 + 8 + 1 + 0 + 3
     expected = {
         "rounds": 8,
         "accuracy": 0.7,
         "before_weak": 0.05,
         "accuracy_last3": 0.5,
         "decisions": 7,
-        "evaluations": 64 + 128 + 768 + 32,
+        "evaluations": spent,
         "budget": spent / (128 * degrees),
         "saving": 1 - spent / (128 * degrees),  # eq:probesaving, decisions without anchors included
         "certified": 2 / 7,
@@ -261,6 +287,13 @@ def test_the_summary_of_seven_decisions_worked_out_by_hand() -> None:
     }
     for name, value in expected.items():
         assert summary[name] == (value if value is None else pytest.approx(value)), name
+    assert gossip_share(decisions) == 3 / 7
+
+
+def test_a_single_neighbour_is_a_draw_among_one_and_what_studies_recorded_keeps_its_meaning() -> None:
+    decisions = pl.DataFrame([row(reason="only", degree=1), row(reason="uniform", degree=1)], schema=DECISIONS)
+    assert gossip_share(decisions) == 1
+    assert summarise(pl.DataFrame(schema=METRICS), decisions)["rg_fallback"] == 0.5
 
 
 @pytest.mark.parametrize(

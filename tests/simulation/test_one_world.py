@@ -119,11 +119,7 @@ def test_sage_os_at_a_huge_price_is_random_gossip_bit_for_bit(folder: Callable[[
         rg, dear = (load_file(run / name)["rows"] for run in runs)
         assert (rg == dear).all()
     metrics = [RunDirectory(run).table("metrics") for run in runs]
-    same = [
-        name
-        for name in metrics[0].columns
-        if not name.startswith(("reason_", "probe_")) and name not in ("evaluations", "anchor_degree")
-    ]
+    same = [name for name in metrics[0].columns if not name.startswith(("reason_", "probe_")) and name != "evaluations"]
     assert {"accuracy", "macro_f1", "before_weak", "train_loss", "pull_gini", "diversity", "model_bytes"} <= set(same)
     assert metrics[0].select(same).equals(metrics[1].select(same))
     assert metrics[1]["evaluations"].sum() > 0 == metrics[0]["evaluations"].sum()

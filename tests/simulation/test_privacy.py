@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,9 @@ from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
 from sagefl.simulation.comparing import compare
 from sagefl.simulation.config import ConfigError, Execution, RunConfig
-from sagefl.simulation.losses import losses_path, read_losses
+from sagefl.simulation.losses import losses_path, perturbed_classes, read_losses, write_losses
 from sagefl.simulation.privacy import PrivacyLedger, make_private, peer_answers
-from sagefl.simulation.replaying import replay_run
+from sagefl.simulation.replaying import how_told, replay_run
 from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
@@ -228,6 +229,20 @@ def test_replay_prices_as_the_run_did(reference: Reference) -> None:
     contrast = RandomisedResponse(1.0, 10).contrast
     [dear] = replay_run(directory, [("dear", make("sage-os", probe_cost=2e-3 / contrast))])
     assert dear.evaluations < again.evaluations
+
+
+def test_losses_say_what_pricing_needs_and_those_of_earlier_versions_are_priced_by_their_data(
+    reference: Reference, tmp_path: Path
+) -> None:
+    settings = private("sage-os", epsilon=1.0, rounds=2, evaluation={"losses": "full"})
+    shutil.copytree(reference(settings), tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run")
+    for path in (directory.path / "losses").iterdir():
+        assert perturbed_classes(path) == 10
+    assert how_told(directory, classes_of=pytest.fail) == RandomisedResponse(1.0, 10)
+    for path in (directory.path / "losses").iterdir():
+        write_losses(path, read_losses(path))
+    assert how_told(directory) == RandomisedResponse(1.0, 10)
 
 
 def test_a_method_is_made_private_in_place() -> None:

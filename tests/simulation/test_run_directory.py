@@ -14,7 +14,7 @@ from small_runs import CrashAfter, CrashError, config, files, simulate
 
 from sagefl.simulation.config import RunConfig
 from sagefl.simulation.files import RunError, atomic_write, write_text
-from sagefl.simulation.rundir import CLIENTS, DECISIONS, RunDirectory, Table
+from sagefl.simulation.rundir import CLIENTS, DECISIONS, METRICS, RunDirectory, Table
 
 Reference = Callable[..., Path]
 SETTINGS = config("rg", rounds=1)
@@ -180,3 +180,14 @@ def test_a_run_begun_before_a_column_was_known_goes_on(tmp_path: Path) -> None:
     resumed.add([{"round": 1, "client": 3, "eval_risks": [0.5]}])
     assert resumed.frame().schema == DECISIONS
     assert resumed.frame().select("round", "eval_risks").rows() == [(0, None), (1, [0.5])]
+
+
+def test_a_run_begun_when_a_column_was_still_kept_goes_on(tmp_path: Path) -> None:
+    begun = Table(tmp_path / "metrics.parquet", pl.Schema({**METRICS, "anchor_degree": pl.Int64()}))
+    begun.add([{"round": 0, "anchor_degree": 7}])
+    begun.write()
+    resumed = Table(tmp_path / "metrics.parquet", METRICS)
+    resumed.keep_before(1)
+    resumed.add([{"round": 1}])
+    assert resumed.frame().schema == METRICS
+    assert resumed.frame()["round"].to_list() == [0, 1]

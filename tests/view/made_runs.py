@@ -139,7 +139,6 @@ def _metrics(config: RunConfig, number: int, rows: pl.DataFrame) -> dict[str, An
     record |= {name: int(rows[name].sum()) for name in (*sums, "probe_input_bytes", "probe_answer_bytes", "degree")}
     record |= {name: reasons.count(name.removeprefix("reason_")) for name in METRICS if name.startswith("reason_")}
     record |= {"round": number, "train_loss": 1 / (number + 1), "samples": 100}
-    record["anchor_degree"] = int((rows["degree"] * rows["anchors"]).sum())
     if (number + 1) % config.evaluation.every == 0 or number + 1 == config.rounds:
         own = [row["own_accuracy"] for row in _clients(config, number)]
         record |= {"accuracy": 0.9 - 0.6 / (number + 1), "macro_f1": 0.85 - 0.6 / (number + 1)}

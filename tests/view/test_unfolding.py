@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from made_runs import make_run
 
 from sagefl.errors import SageflError
 from sagefl.selection import SageE, SageOS, make
+from sagefl.selection.private import RandomisedResponse
 from sagefl.selection.recorded import RecordedLosses
+from sagefl.simulation.config import Execution, RunConfig
+from sagefl.simulation.losses import read_losses, write_losses
+from sagefl.simulation.rundir import RunDirectory
+from sagefl.simulation.simulator import Simulator
 from sagefl.view.shelf import Run
 from sagefl.view.unfolding import unfold, unfold_losses
 
@@ -38,6 +44,48 @@ def test_the_last_stage_is_the_record(tmp_path: Path, method: str) -> None:
             assert last["anchors"] == row["anchors"]
             for name in NUMBERS:
                 assert last.get(name) == row[name], name
+
+
+@pytest.fixture(scope="module")
+def private_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run whose peers perturb their labels."""
+    settings = {
+        "clients": 6,
+        "rounds": 2,
+        "topology": {"p": 0.6},
+        "model": {"name": "mlp", "options": {"hidden": 8}},
+        "training": {"max_batches": 2},
+        "evaluation": {"every": 2, "subset": 50, "mechanisms": False},
+        "privacy": {"epsilon": 1.0},
+        "method": {"id": "sage-os"},
+    }
+    directory = RunDirectory(tmp_path_factory.mktemp("private") / "run")
+    Simulator(RunConfig.parse(settings), directory, Execution(engine="sequential")).run()
+    return directory.path
+
+
+def shown_of(run: Run) -> list[dict[str, Any]]:
+    return [unfold(run, row["round"], row["client"]) for row in audit(run)]
+
+
+def test_decisions_on_private_answers_unfold_at_the_price_they_were_made_at(private_run: Path) -> None:
+    shown = shown_of(Run(private_run))
+    assert all(each.get("replayed") for each in shown), [each.get("note") for each in shown]
+    price = 2e-3 * RandomisedResponse(1.0, 10).contrast
+    assert {each["probe_cost"] for each in shown if each["stages"]} == {price}
+
+
+def test_a_private_run_on_somebodys_code_unfolds_without_running_it(private_run: Path, tmp_path: Path) -> None:
+    """The losses say what pricing needs; where they are of an earlier version, the record is shown."""
+    shutil.copytree(private_run, tmp_path / "run")
+    text = (tmp_path / "run" / "run.toml").read_text()
+    (tmp_path / "run" / "run.toml").write_text(text.replace('"fmnist-mini"', '"nobody:runs_this"'))
+    assert all(each.get("replayed") for each in shown_of(Run(tmp_path / "run")))
+    for path in (tmp_path / "run" / "losses").iterdir():
+        write_losses(path, read_losses(path))
+    for each in shown_of(Run(tmp_path / "run")):
+        if each["peers"]:
+            assert "nobody:runs_this is loaded by code" in each["note"]
 
 
 def test_a_rule_with_memory_is_replayed_from_its_first_round(tmp_path: Path) -> None:

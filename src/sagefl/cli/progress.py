@@ -41,7 +41,7 @@ class RunProgress:
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Move on."""
-        self._evidence += record["anchor_degree"]
+        self._evidence += record["evaluations"]
         self._degrees += record["degree"]
         evaluated = record.get("accuracy") is not None
         if evaluated:

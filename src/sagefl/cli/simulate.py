@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..settings import nested, parse_options, parse_value, split_list
+from ..settings import nested, option_name, parse_options, parse_value, split_list
 from .common import console, fail, friendly_errors, table
 from .progress import RunProgress
 
 if TYPE_CHECKING:
     from ..simulation.config import Execution, RunConfig
+    from ..simulation.rundir import RunDirectory
 
 __all__ = ["add_to"]
 
@@ -126,6 +127,7 @@ def compare(
         return
     with friendly_errors():
         from ..simulation.comparing import compare as run_all
+        from ..simulation.comparing import place_of
 
         flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
         resolved = _resolve(config, flags, None)
@@ -142,22 +144,22 @@ def compare(
                 execution,
                 lambda label: [RunProgress(label, shown, quiet=quiet)],
             )
-    _print_comparison(results, f"Runs are in {folder}")
+    _print_comparison({label: place_of(folder, label) for label in results}, f"Runs are in {folder}")
 
 
-def _finished(runs: Sequence[Path]) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
-    """The summaries of runs by a name that tells them apart, and what a reader of the table must know."""
+def _finished(runs: Sequence[Path]) -> tuple[dict[str, RunDirectory], list[str]]:
+    """Finished runs by a name that tells them apart, and what a reader of the table must know."""
     from ..simulation.config import method_label
     from ..simulation.rundir import RunDirectory
 
     directories = [RunDirectory(path) for path in runs]
     configs = [directory.config for directory in directories]
     labels = [method_label(config.method.model_dump()) for config in configs]
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, RunDirectory] = {}
     for directory, label in zip(directories, labels, strict=True):
-        if (summary := directory.summary) is None:
+        if directory.summary is None:
             raise ValueError(f"{directory.path} is not finished: `sagefl resume {directory.path}` goes on with it")
-        found[label if labels.count(label) == 1 else f"{label} ({directory.path})"] = summary
+        found[label if labels.count(label) == 1 else f"{label} ({directory.path})"] = directory
     notes = []
     if len({config.world_digest for config in configs}) > 1:
         notes.append("These runs differ in more than their method (data, graph, scale or seed): compare with care.")
@@ -198,13 +200,13 @@ def config(
     file: Config = None,
     set_: Set = None,
 ) -> None:
-    """Print the resolved config as TOML, or with no arguments every key with its meaning."""
+    """Print the resolved config as TOML, or with no arguments a file to edit: every key, its meaning and choices."""
     with friendly_errors():
         from ..simulation.config import RunConfig
+        from ..simulation.schema import template
 
         if file is None and not set_:
-            for line in _schema_lines(RunConfig):
-                typer.echo(line)
+            typer.echo(template(RunConfig), nl=False)
         else:
             typer.echo(_resolve(file, nested(parse_options(set_ or [])), None).to_toml())
 
@@ -220,10 +222,10 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
     out = console()
     target = RunDirectory(directory)
     with friendly_errors():
-        target.prepare(resolved)
-        if (summary := target.summary) is not None:
+        target.check(resolved)  # the run itself makes it, once everything asked for can be had
+        if target.summary is not None:
             out.print(f"{directory} is already finished:")
-            _print_comparison({resolved.method.id: summary}, f"Runs are in {directory}")
+            _print_comparison({resolved.method.id: target}, f"Runs are in {directory}")
             return
         if not quiet:
             out.print(_describe(resolved))
@@ -231,8 +233,8 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
         callbacks = [RunProgress(resolved.method.id, out, quiet=quiet), *trackers]
         simulator = Simulator(resolved, target, execution, callbacks=callbacks)
     with _interruptible():
-        summary = simulator.run()
-    _print_comparison({resolved.method.id: summary}, f"Runs are in {directory}")
+        simulator.run()
+    _print_comparison({resolved.method.id: target}, f"Runs are in {directory}")
 
 
 @contextmanager
@@ -297,7 +299,7 @@ def _axis(text: str) -> tuple[str, str]:
     name, equals, values = text.partition("=")
     if not equals:
         raise ValueError(f"a sweep is written name=v1,v2, got {text!r}")
-    return name.replace("-", "_"), values
+    return option_name(name), values
 
 
 def _world_name(c: RunConfig) -> str:
@@ -315,31 +317,22 @@ def _describe(c: RunConfig) -> str:
     return f"{c.data.dataset}, {spread}, {c.clients} clients on {c.topology.kind}, {c.rounds} rounds, seed {c.seed}"
 
 
-def _schema_lines(cls: Any, prefix: str = "") -> list[str]:
-    from pydantic import BaseModel
-
-    lines = []
-    for name, field in cls.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            lines += [f"\n[{prefix}{name}]  {(field.annotation.__doc__ or '').strip()}"]
-            lines += _schema_lines(field.annotation, f"{prefix}{name}.")
-        else:
-            default = field.get_default(call_default_factory=True)
-            lines.append(f"{name} = {default!r}  # {field.description}")
-    return lines
-
-
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _print_comparison(results: Mapping[str, Mapping[str, Any]], *notes: str) -> None:
+def _print_comparison(runs: Mapping[str, RunDirectory], *notes: str) -> None:
+    from ..simulation.summary import gossip_share
+
+    results = {
+        label: {**(run.summary or {}), "gossip": gossip_share(run.table("decisions"))} for label, run in runs.items()
+    }
     columns: list[tuple[str, Any]] = [
         ("accuracy", lambda s: f"{s['accuracy']:.4f}"),
         ("macro F1", lambda s: f"{s['macro_f1']:.4f}"),
         ("client", lambda s: f"{s['client']:.4f}"),
         ("weak", lambda s: f"{s['weak']:.4f}"),
         ("certify", lambda s: f"{s['certified']:.1%}"),
-        ("gossip", lambda s: f"{s['rg_fallback']:.1%}"),
+        ("gossip", lambda s: f"{s['gossip']:.1%}"),
         ("evidence", lambda s: f"{s['budget']:.1%}"),
         ("probes MB", lambda s: f"{(s['probe_input_bytes'] + s['probe_answer_bytes']) / 1e6:.1f}"),
         ("models MB", lambda s: f"{s['model_bytes'] / 1e6:.1f}"),
@@ -353,23 +346,26 @@ def _print_comparison(results: Mapping[str, Mapping[str, Any]], *notes: str) -> 
     out.print(shown)
     out.print(
         "\naccuracy, macro F1: all clients on the shared test set; client, weak: mean and worst on their own held-out\n"
-        "data; certify, gossip: shares of decisions; evidence: share of a fixed budget of 128 anchors per neighbour."
+        "data; certify, gossip: shares of decisions, the rest committed uncertified or exchanged nothing; evidence:\n"
+        "share of a fixed budget of 128 anchors per neighbour."
     )
     for note in notes:
         out.print(note)
 
 
 def _print_replay(results: Sequence[Any]) -> None:
-    head = ("rule", "covered", "certified", "committed", "cost", "exhausted", "no anchors", "evaluations", "evidence")
+    ends = ("certified", "committed", "cost", "exhausted", "no anchors", "unasked")
+    head = ("rule", "covered", *ends, "evaluations", "evidence")
     rows = []
     for r in results:
-        shares = (r.covered, r.certified, r.committed, r.cost, r.exhausted, r.no_anchors)
+        shares = (r.covered, r.certified, r.committed, r.cost, r.exhausted, r.no_anchors, r.unasked)
         rows.append((r.label, *(f"{v:.1%}" for v in shares), f"{r.evaluations:.1f}", f"{r.budget:.1%}"))
     out = console()
     out.print(f"{results[0].decisions} recorded decisions")
     out.print(table(head, rows, left=("rule",)))
     if any(r.covered < 1 for r in results):
         out.print(
-            "\ncovered: decisions whose evidence was recorded; the others asked for more and are left out. "
-            "Record everything with --set evaluation.losses=full."
+            "\ncovered: decisions whose evidence was recorded; the others asked for more and are left out. The shares\n"
+            "are of the covered decisions, which are those that end early, and not of all: compare rows at equal\n"
+            "coverage only, and record everything with --set evaluation.losses=full."
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +15,9 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..methods import Method, method
-from ..selection.private import RandomisedResponse, priced_for
+from ..selection.private import RandomisedResponse, made_private
 from ..simulation.config import (
+    ConfigError,
     DataConfig,
     EvaluationConfig,
     MethodConfig,
@@ -28,6 +28,7 @@ from ..simulation.config import (
     checked,
     read_toml,
 )
+from ..simulation.config import PrivacyConfig as RunPrivacy
 from .identity import NAME
 from .limits import Limits
 
@@ -86,7 +87,7 @@ class PrivacyConfig(_Section):
     """Randomised response on labels: how this node answers, and how it expects its neighbours to."""
 
     mechanism: Literal["none", "k-rr", "bitwise"] = Field(default="none", description="how labels are perturbed")
-    epsilon: float = Field(default=1.0, gt=0, description="privacy loss of one answer")
+    epsilon: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="privacy loss of one answer")
 
 
 class MetricsConfig(_Section):
@@ -174,20 +175,24 @@ class NodeConfig(_Section):
             return None
         return RandomisedResponse(self.privacy.epsilon, classes, self.privacy.mechanism)
 
-    def effective_method(self, classes: int) -> tuple[Method, dict[str, Any]]:
-        """The method, its rule priced for private answers, and the options that say so (for the record)."""
+    def effective_method(self, classes: int) -> Method:
+        """The method, its rule priced for private answers.
+
+        A rule that probes for anything but labels is refused: private neighbours would never answer it.
+        """
         made = method(self.method.id, **self.method.options)
-        options = dict(self.method.options)
         mechanism = self.mechanism(classes)
         if mechanism is not None:
-            plain, made.selector = made.selector, priced_for(made.selector, mechanism)
-            prices = {f.name: getattr(made.selector, f.name) for f in fields(plain)}
-            options |= {name: value for name, value in prices.items() if value != getattr(plain, name)}
-        return made, options
+            try:
+                made.selector = made_private(made.selector, mechanism)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+        return made
 
-    def run_config(self, options: Mapping[str, Any]) -> RunConfig:
-        """This node as a run: what ``run.toml`` says."""
+    def run_config(self) -> RunConfig:
+        """This node as a run: what ``run.toml`` says. Prices stand there unscaled; readers price as the node does."""
         most = max([self.number, *(n.number for n in self.neighbours.values())]) + 1
+        p = self.privacy
         return RunConfig(
             clients=max(self.clients, most),
             rounds=self.rounds,
@@ -196,8 +201,9 @@ class NodeConfig(_Section):
             topology=self.topology,
             model=self.model,
             training=self.training,
-            method=MethodConfig(id=self.method.id, options=dict(options)),
+            method=self.method,
             evaluation=self.evaluation,
+            privacy=RunPrivacy() if p.mechanism == "none" else RunPrivacy(epsilon=p.epsilon, mechanism=p.mechanism),
         )
 
 

@@ -26,7 +26,7 @@ from ..selection.private import RandomisedResponse
 from .client import PeerClient
 from .errors import Fault, NodeError
 from .learner import Learner
-from .verify import SLACK, decode_answers, decode_block, same_latents, within_norm
+from .verify import SLACK, checked_losses, decode_answers, decode_block, same_latents, within_norm
 from .wire import node_pb2 as wire
 
 __all__ = ["Consultation", "Neighbour", "Verdict"]
@@ -172,7 +172,7 @@ class Consultation:
             part = columns[start : start + most]
             indices = self.anchors[part]
             raw = neighbour.client.probe(probe.kind, self.learner.dataset.train_x[indices], neighbour.digest)
-            book[part] = self._score(neighbour.number, raw, part, indices, probe)
+            book[part] = checked_losses(self._score(neighbour.number, raw, part, indices, probe))
 
     def _score(self, number: int, raw: bytes, columns: Indices, indices: Indices, probe: Probe) -> npt.NDArray[Any]:
         learner, classes = self.learner, self.learner.dataset.classes

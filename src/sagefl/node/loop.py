@@ -26,6 +26,7 @@ from ..selection import Decision, Reason, State
 from ..selection.outcome import decode, encode
 from ..selection.private import PrivateAnswers
 from ..simulation.rundir import SUMMED
+from .account import KeptAccount
 from .client import PeerClient
 from .config import NodeConfig, is_loopback
 from .deciding import Consultation, Neighbour, Verdict
@@ -36,7 +37,7 @@ from .journal import Journal
 from .learner import Learner
 from .metrics import Metrics
 from .recording import NODE_METRICS, Recorder, decision_row, traffic_of
-from .service import Published, Server, SharedAccount
+from .service import Published, Server
 from .snapshots import Shelf
 from .status import write_status
 from .verify import answer_bytes, fits
@@ -61,10 +62,10 @@ class Node:
         self.stopping = threading.Event()
         self.journal = Journal(Path(config.directory) / "events.log", echo)
         data = dataset or load(config.data.dataset)
-        self.method, options = self._method(data.classes)
+        self.method = self._method(data.classes)
         self.learner = Learner(config, self.method.training, data)
         self.mechanism = config.mechanism(self.learner.dataset.classes)
-        self.recorder = Recorder(config, options, self.journal)
+        self.recorder = Recorder(config, self.mechanism, self.journal)
         self.metrics = Metrics()
         self.published = self._published()
         pins = {name: n.key for name, n in config.neighbours.items()}
@@ -83,7 +84,7 @@ class Node:
     def run(self) -> dict[str, Any] | None:
         """Run to the last round or until stopped; returns the summary, or None when stopped before the end."""
         self.recorder.prepare()
-        with self.recorder.directory.locked(), self._serving():
+        with self.recorder.directory.locked(), self._accounting(), self._serving():
             self._resume()
             if self.round == 0:
                 self._coming = self._wait_for(self.clients, lambda client: client.health().serving)
@@ -104,6 +105,19 @@ class Node:
     def stop(self) -> None:
         """Ask for a clean stop: the round under way ends, a checkpoint is written, callers are let go."""
         self.stopping.set()
+
+    @contextmanager
+    def _accounting(self) -> Iterator[None]:
+        """The privacy account taken up before anything is answered, and closed after the last answer."""
+        account = self.published.account
+        if account is None:
+            yield
+            return
+        account.load()
+        try:
+            yield
+        finally:
+            self.recorder.attempt("privacy account", account.close)
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
@@ -132,8 +146,6 @@ class Node:
         self.recorder.forget_losses(self.round)
         if "selector" in states:
             self.state = decode(states["selector"])
-        if self.published.account is not None:
-            self.published.account.restore(decode(states.get("privacy", {"dict": []})))
         self._restarts = int(states.get("restarts", 0))
         if self.round:
             self._publish(float(states.get("loss", 0.0)), int(states.get("samples", 0)))
@@ -290,7 +302,6 @@ class Node:
             "train_loss": loss,
             "samples": samples,
             "degree": row["degree"],
-            "anchor_degree": row["degree"] * row["anchors"],
             "wire_bytes": wire,
             "restarts": verdict.restarts,
         }
@@ -309,8 +320,6 @@ class Node:
         states: dict[str, Any] = {"restarts": self._restarts, "loss": float(np.nan_to_num(loss)), "samples": samples}
         if self.state is not None:
             states["selector"] = encode(self.state)
-        if self.published.account is not None:
-            states["privacy"] = encode(self.published.account.held())
         with self._phase("checkpoint"):
             self.recorder.checkpoint(self.round, self.learner.population, self._checkpoint_identity, states)
 
@@ -354,21 +363,21 @@ class Node:
         if c.evaluation.losses == "full":
             raise NodeError('evaluation.losses = "full" would probe for the record alone: use "asked" or "none"')
 
-    def _method(self, classes: int) -> tuple[Method, dict[str, Any]]:
-        made, options = self.config.effective_method(classes)
+    def _method(self, classes: int) -> Method:
+        made = self.config.effective_method(classes)
         if type(made.exchange) is not ExchangeLayer:
             kind = type(made.exchange).__name__
             raise NodeError(
                 f"method {made.id} exchanges by {kind}, which only the simulator does: choose another method"
             )
-        return made, options
+        return made
 
     def _published(self) -> Published:
         c, data = self.config, self.learner.dataset
         private = account = None
         if self.mechanism is not None:
             private = PrivateAnswers(self.mechanism, self._secret())
-            account = SharedAccount(self.mechanism.epsilon)
+            account = KeptAccount(self.mechanism.epsilon, self._beside("account"))
         return Published(
             layout=self.learner.layout,
             classes=data.classes,
@@ -387,13 +396,18 @@ class Node:
 
     def _secret(self) -> bytes:
         """What this node's noise is keyed by; kept, so that a restart cannot be used to draw fresh noise."""
-        path = Path(self.config.directory).with_name(f"{Path(self.config.directory).name}.secret")
+        path = self._beside("secret")
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(32))
         return path.read_bytes()
+
+    def _beside(self, what: str) -> Path:
+        """A file that stays when the run directory is removed to begin anew: what was answered cannot be taken back."""
+        directory = Path(self.config.directory)
+        return directory.with_name(f"{directory.name}.{what}")
 
     def _client(self, name: str) -> PeerClient:
         c, neighbour = self.config.exchange, self.config.neighbours[name]

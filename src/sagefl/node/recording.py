@@ -7,7 +7,7 @@ event, and the next round tries again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 
 from ..exchange import ExchangeLayer, Sizes, Traffic
 from ..learning.population import Population
+from ..selection.private import RandomisedResponse
 from ..simulation import checkpoint
 from ..simulation.files import RunError, explained
 from ..simulation.losses import Recorded, losses_path, write_losses
@@ -41,9 +42,10 @@ NODE_TIMINGS = pl.Schema({**TIMINGS, **_TIMED})
 class Recorder:
     """One node's run directory."""
 
-    def __init__(self, config: NodeConfig, options: Mapping[str, Any], journal: Journal) -> None:
+    def __init__(self, config: NodeConfig, mechanism: RandomisedResponse | None, journal: Journal) -> None:
         self.config, self.journal = config, journal
-        self.run_config = config.run_config(options)
+        self.run_config = config.run_config()
+        self._classes = None if mechanism is None else mechanism.classes
         self.directory = RunDirectory(Path(config.directory))
         path = self.directory.path
         self.metrics = Table(path / "metrics.parquet", NODE_METRICS)
@@ -99,13 +101,14 @@ class Recorder:
         """Keep the losses a decision paid for; of several kinds of probe the first one used."""
         if self.config.evaluation.losses == "none" or not verdict.losses:
             return
-        book = next(iter(verdict.losses.values()))
+        scoring, book = next(iter(verdict.losses.items()))
         used = np.flatnonzero((~np.isnan(book)).any(axis=0))
         width = int(used[-1]) + 1 if len(used) else 0
         hood = verdict.decision.hood
-        record = Recorded(self.config.number, np.array(hood.peers, dtype=np.int32), hood.anchors, book[:, :width])
+        peers = np.array(hood.peers, dtype=np.int32)
+        record = Recorded(self.config.number, peers, hood.anchors, book[:, :width], scoring)
         path = losses_path(self.directory.path, round)
-        self.attempt(f"losses of round {round}", lambda: write_losses(path, [record]))
+        self.attempt(f"losses of round {round}", lambda: write_losses(path, [record], self._classes))
 
     def forget_losses(self, first: int) -> None:
         """Remove losses of rounds that a resumed node will run again."""

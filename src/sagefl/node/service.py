@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ..learning.layout import Layout
 from ..learning.workbench import MODEL_PARTS
-from ..selection.private import PrivacyAccount, PrivateAnswers
-from ..selection.requests import Peer
+from ..selection.private import PrivateAnswers
+from .account import KeptAccount
 from .answering import Answering
 from .errors import NodeError
 from .gate import Call, Gate, refuse
@@ -26,45 +26,11 @@ from .snapshots import Shelf, Snapshot
 from .wire import node_pb2 as wire
 from .wire import node_pb2_grpc as rpc
 
-__all__ = ["KINDS", "PeerService", "Published", "Server", "SharedAccount"]
+__all__ = ["KINDS", "PeerService", "Published", "Server"]
 
 CHUNK = 256 * 1024
 CONTROL = 16 * 1024  # room for what surrounds the inputs in a message
 KINDS: dict[int, str] = {wire.LABELS: "labels", wire.LATENTS: "latents", wire.PROBS: "probs"}
-
-
-class SharedAccount(PrivacyAccount):
-    """A privacy account that callers' threads enter into while the node reads it."""
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__(epsilon)
-        self._lock = threading.Lock()
-
-    def answered(self, receiver: Peer, count: int) -> None:
-        """Count answers to one receiver."""
-        with self._lock:
-            super().answered(receiver, count)
-
-    def next_round(self) -> None:
-        """Begin a new round."""
-        with self._lock:
-            super().next_round()
-
-    def report(self) -> dict[str, float]:
-        """Epsilon per answer, this round, and in total."""
-        with self._lock:
-            return super().report()
-
-    def held(self) -> dict[Peer, int]:
-        """Answers given to each receiver so far."""
-        with self._lock:
-            return dict(self.answers)
-
-    def restore(self, answers: Mapping[Peer, int]) -> None:
-        """Add an account that was kept."""
-        with self._lock:
-            for receiver, count in answers.items():
-                self.answers[receiver] = self.answers.get(receiver, 0) + count
 
 
 @dataclass
@@ -82,7 +48,7 @@ class Published:
     inspect: bool = False
     reads: frozenset[str] = frozenset()
     private: PrivateAnswers | None = None
-    account: SharedAccount | None = None
+    account: KeptAccount | None = None
     round: int = 0
     degree: int = 0  # active neighbours in the last round
     state: Mapping[str, Any] = field(default_factory=dict)  # what the method keeps

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from ..simulation.config import RunConfig
-from ..simulation.losses import losses_path, read_losses, write_losses
+from ..simulation.losses import losses_path, perturbed_classes, read_losses, write_losses
 from ..simulation.rundir import CLIENTS, RunDirectory
 from ..simulation.summary import summarise
 from ..topology import build
@@ -70,15 +70,19 @@ class Swarm:
         return self.folder(name) / "run"
 
     def prepare(self) -> None:
-        """Make the federation: authority, identities, ports, a graph, a config per node."""
-        authority = Authority.create(self.out / "authority")
+        """Make the federation: authority, identities, ports, a graph, a config per node.
+
+        The configs come first, so that a mistake in them leaves nothing behind.
+        """
         graph = _graph(self.nodes, self.degree, self.seed)
         addresses = [f"127.0.0.1:{port}" for port in free_ports(self.nodes)]
-        for number, name in enumerate(self.names):
+        around = [{f"node-{j}": {"address": addresses[j], "number": j} for j in graph[n]} for n in range(self.nodes)]
+        configs = [self._config(n, name, addresses[n], around[n]) for n, name in enumerate(self.names)]
+        self.out.mkdir(parents=True, exist_ok=True)
+        authority = Authority.create(self.out / "authority")
+        for name, config in zip(self.names, configs, strict=True):
             folder = self.folder(name)
             authority.issue(name, folder / "identity")
-            neighbours = {f"node-{j}": {"address": addresses[j], "number": j} for j in graph[number]}
-            config = self._config(number, name, addresses[number], neighbours)
             (folder / "node.toml").write_text(config.to_toml(), encoding="utf-8")
 
     def _config(self, number: int, name: str, address: str, neighbours: Mapping[str, Any]) -> NodeConfig:
@@ -163,7 +167,6 @@ class Swarm:
         return merge_runs([self.run_directory(name) for name in self.names], self.out / "run")
 
     def __enter__(self) -> Swarm:
-        self.out.mkdir(parents=True, exist_ok=True)
         self.prepare()
         for name in self.names:
             self.start(name)
@@ -216,10 +219,11 @@ def _merged_metrics(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _merge_losses(parts: Sequence[Path], out: Path, rounds: Sequence[int]) -> None:
     for number in rounds:
-        found = [losses_path(path, number) for path in parts]
-        records = [record for path in found if path.is_file() for record in read_losses(path)]
+        found = [path for part in parts if (path := losses_path(part, number)).is_file()]
+        records = [record for path in found for record in read_losses(path)]
         if records:
-            write_losses(losses_path(out, number), sorted(records, key=lambda r: r.client))
+            records.sort(key=lambda r: r.client)
+            write_losses(losses_path(out, number), records, perturbed_classes(found[0]))
 
 
 def _merge_events(parts: Sequence[Path], out: Path) -> None:

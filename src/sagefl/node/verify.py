@@ -25,6 +25,7 @@ from .wire import node_pb2 as wire
 __all__ = [
     "SLACK",
     "answer_bytes",
+    "checked_losses",
     "decode_answers",
     "decode_block",
     "fits",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 SLACK = 64 * 1024  # safetensors header: names, shapes and offsets
+ROUNDING = 1e-5  # how far above 0 the float32 logarithm of a probability of one may come out
 TOLERANCE = 1e-3  # latents of one model on two machines differ by far less, of two models by far more
 
 
@@ -86,9 +88,25 @@ def decode_answers(
     values = np.frombuffer(raw, "<f4").astype(np.float32).reshape(count, -1)  # a copy: torch wants to own it
     if not np.isfinite(values).all():
         raise Fault("not-finite", f"its {kind} hold NaN or infinity")
-    if kind == "probs" and not (np.abs(np.exp(values, dtype=np.float64).sum(axis=1) - 1) < 1e-3).all():
+    return _log_probabilities(values) if kind == "probs" else values
+
+
+def _log_probabilities(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Logarithms of probabilities, at most 0 each: above it the cross-entropy, a loss, would be negative."""
+    highest = float(values.max(initial=0.0))
+    if highest > ROUNDING:
+        raise Fault("wrong-values", f"a log-probability of {highest:.3g}: none can be above 0")
+    if not (np.abs(np.exp(values, dtype=np.float64).sum(axis=1) - 1) < 1e-3).all():
         raise Fault("wrong-values", "its probabilities do not add up to one")
-    return values
+    return np.minimum(values, np.float32(0))
+
+
+def checked_losses(losses: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The losses that answers led to; the decision itself would refuse those outside [0, 1], and end the node."""
+    inside = (losses >= 0) & (losses <= 1)  # NaN is not
+    if not inside.all():
+        raise Fault("wrong-values", f"its answers lead to a loss of {losses[~inside][0]:.3g}, expected 0 to 1")
+    return losses
 
 
 def decode_block(raw: bytes, layout: Layout, digest: bytes, *, full: bool = False) -> Tensor:

@@ -15,7 +15,12 @@ from .rundir import RunDirectory
 from .simulator import Callback, InterruptedRunError, Simulator
 from .world import World
 
-__all__ = ["compare", "method_config", "method_label"]
+__all__ = ["compare", "method_config", "method_label", "place_of"]
+
+
+def place_of(out: Path, label: str) -> RunDirectory:
+    """Where a comparison keeps the run of a method."""
+    return RunDirectory(out / label.replace(":", "_").replace("/", "_"))
 
 
 def compare(
@@ -44,8 +49,8 @@ def compare(
             make_private(method(each.method.id, **each.method.options), world.mechanism)
     results = {}
     for label, each in zip(labels, configs, strict=True):
-        directory = RunDirectory(out / label.replace(":", "_").replace("/", "_"))
-        directory.prepare(each)
+        directory = place_of(out, label)
+        directory.check(each)
         if (done := directory.summary) is None:
             own = replace(world, config=each)
             simulator = Simulator(each, directory, execution, world=own, callbacks=callbacks(label))

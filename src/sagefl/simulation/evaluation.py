@@ -20,6 +20,7 @@ from .world import World
 __all__ = ["Evaluation", "Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini", "macro_f1"]
 
 Floats = npt.NDArray[np.float64]
+_Snapshot = tuple[int, int]  # a peer and how many rounds old its model is
 DIVERSITY_CLIENTS = 100  # representations compared at most; enough for a mean, flat in K
 
 
@@ -115,14 +116,18 @@ def check_proxy(
     round: int,
     outcomes: Mapping[int, Outcome],
     peers: Sequence[Sequence[int]],
+    ages: Mapping[tuple[int, int], int],
     rule: Selector,
 ) -> dict[int, ProxyCheck]:
-    """How good the pulled peers are on evaluation data, against the neighbourhood mean (before mixing)."""
+    """How good the pulled peers are on evaluation data, against the neighbourhood mean (before mixing).
+
+    `ages`: how old the model is that a (receiver, peer) link carries, where it is not of this round.
+    """
     receivers = [k for k, outcome in sorted(outcomes.items()) if outcome.peers and outcome.direction == "pull"]
-    asked: dict[int, list[int]] = defaultdict(list)  # peer -> receivers
+    asked: dict[_Snapshot, list[int]] = defaultdict(list)  # by whom
     for client in receivers:
         for peer in peers[client]:
-            asked[peer].append(client)
+            asked[peer, ages.get((client, peer), 0)].append(client)
     plain: tuple[ProbeKind, Loss] = ("labels", "error")
     predicted = _risks(world, engine, round, asked, *plain)
     scored = predicted if rule.scoring == plain else _risks(world, engine, round, asked, *rule.scoring)
@@ -137,17 +142,17 @@ def check_proxy(
 
 
 def _risks(
-    world: World, engine: Engine, round: int, asked: Mapping[int, Sequence[int]], kind: ProbeKind, loss: Loss
+    world: World, engine: Engine, round: int, asked: Mapping[_Snapshot, Sequence[int]], kind: ProbeKind, loss: Loss
 ) -> dict[tuple[int, int], float]:
-    """Mean loss of every (peer, receiver) on the receiver's evaluation samples; a peer answers all at once."""
+    """Mean loss of every (peer, receiver) on the receiver's evaluation samples; a model answers all at once."""
     samples, order = world.evaluation_sets, sorted(asked)
-    calls = [(p, round, 0, np.concatenate([samples[k] for k in asked[p]]), kind) for p in order]
+    calls = [(p, round, age, np.concatenate([samples[k] for k in asked[p, age]]), kind) for p, age in order]
     told = engine.map("answer", calls, [float(len(call[3])) for call in calls])
-    pairs = [(peer, client) for peer in order for client in asked[peer]]
+    pairs = [(model[0], client) for model in order for client in asked[model]]
     parts = [
         part
-        for peer, answer in zip(order, told, strict=True)
-        for part in np.split(answer, np.cumsum([len(samples[k]) for k in asked[peer]])[:-1])
+        for model, answer in zip(order, told, strict=True)
+        for part in np.split(answer, np.cumsum([len(samples[k]) for k in asked[model]])[:-1])
     ]
     if kind == "latents":
         scored = engine.map(

@@ -1,21 +1,36 @@
 """Recorded probe losses, packed: one small file per round, enough to replay any other rule on the same evidence.
 
-0-1 losses take one bit per (peer, anchor); other losses are float32. What was not asked is marked as such.
+0-1 losses take one bit per (peer, anchor); other losses are float32. What was not asked is marked as such, and what
+peers were asked for and how it was scored stands beside it: errors of labels say nothing of latents. Where peers
+perturbed their labels, so does the number of classes, by which a rule is priced: whoever replays needs no data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from ..selection.requests import Loss, ProbeKind
 from .files import RunError, atomic_write
 
-__all__ = ["Recorded", "losses_path", "read_losses", "write_losses"]
+__all__ = ["Recorded", "first_losses", "losses_path", "perturbed_classes", "read_losses", "write_losses"]
+
+SCORINGS: tuple[tuple[ProbeKind, Loss], ...] = (  # by their number in files: add at the end
+    ("labels", "error"),
+    ("latents", "error"),
+    ("latents", "ce"),
+    ("probs", "error"),
+    ("probs", "ce"),
+)
+UNKNOWN = -1
+_SCORING_NUMBER: dict[tuple[str, str] | None, int] = {how: number for number, how in enumerate(SCORINGS)}
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,7 @@ class Recorded:
     peers: npt.NDArray[np.int32]
     pool: int
     losses: npt.NDArray[np.float64]
+    scoring: tuple[str, str] | None = None  # what peers sent and how it was scored; None: the file does not say
 
 
 def losses_path(directory: Path, round: int) -> Path:
@@ -33,8 +49,13 @@ def losses_path(directory: Path, round: int) -> Path:
     return directory / "losses" / f"round-{round:05d}.safetensors"
 
 
-def write_losses(path: Path, records: Iterable[Recorded]) -> None:
-    """Pack a round's losses into one file, atomically."""
+def first_losses(directory: Path) -> Path | None:
+    """The losses of the first round that has any."""
+    return min((directory / "losses").glob("round-*.safetensors"), default=None)
+
+
+def write_losses(path: Path, records: Iterable[Recorded], classes: int | None = None) -> None:
+    """Pack a round's losses into one file, atomically; `classes`: of labels that peers perturbed."""
     kept = list(records)
     flat = np.concatenate([r.losses.ravel() for r in kept]) if kept else np.zeros(0)
     asked = ~np.isnan(flat)
@@ -42,6 +63,7 @@ def write_losses(path: Path, records: Iterable[Recorded]) -> None:
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "clients": np.array([r.client for r in kept], dtype=np.int32),
         "pools": np.array([r.pool for r in kept], dtype=np.int32),
+        "scorings": np.array([_SCORING_NUMBER.get(r.scoring, UNKNOWN) for r in kept], dtype=np.int8),
         "shapes": np.array([r.losses.shape for r in kept], dtype=np.int32).reshape(-1, 2),
         "peers": np.concatenate([r.peers for r in kept]).astype(np.int32) if kept else np.zeros(0, np.int32),
         "asked": np.packbits(asked),
@@ -50,26 +72,44 @@ def write_losses(path: Path, records: Iterable[Recorded]) -> None:
         arrays["bits"] = np.packbits(values.astype(bool))
     else:
         arrays["values"] = values.astype(np.float32)
+    if classes is not None:
+        arrays["classes"] = np.array([classes], dtype=np.int32)
     path.parent.mkdir(exist_ok=True)
     atomic_write(path, lambda p: save_file(arrays, p))
 
 
+def perturbed_classes(path: Path) -> int | None:
+    """How many classes the labels have that peers perturbed; None: they did not, or the file is too old to say."""
+    with _explained(path), safe_open(path, framework="np") as file:
+        return int(file.get_tensor("classes")[0]) if "classes" in file.keys() else None  # noqa: SIM118 (no mapping)
+
+
 def read_losses(path: Path) -> list[Recorded]:
     """The inverse of `write_losses`."""
-    try:
+    with _explained(path):
         arrays = load_file(path)
-    except Exception as error:  # safetensors raises its own exception type for torn files
-        raise RunError(f"{path} does not hold recorded losses: {error}") from None
     shapes = arrays["shapes"]
     count = int(shapes.prod(axis=1).sum()) if len(shapes) else 0
     flat = np.full(count, np.nan)
     asked = np.unpackbits(arrays["asked"], count=count).astype(bool)
     total = int(asked.sum())
     flat[asked] = np.unpackbits(arrays["bits"], count=total) if "bits" in arrays else arrays["values"]
+    scorings = arrays.get("scorings", np.full(len(shapes), UNKNOWN, dtype=np.int8))
     records, at, peer_at = [], 0, 0
-    for client, pool, (degree, width) in zip(arrays["clients"], arrays["pools"], shapes, strict=True):
+    for client, pool, scoring, (degree, width) in zip(
+        arrays["clients"], arrays["pools"], scorings, shapes, strict=True
+    ):
         losses = flat[at : at + degree * width].reshape(degree, width)
         peers = arrays["peers"][peer_at : peer_at + degree]
-        records.append(Recorded(int(client), peers, int(pool), losses))
+        how = None if scoring == UNKNOWN else SCORINGS[scoring]
+        records.append(Recorded(int(client), peers, int(pool), losses, how))
         at, peer_at = at + degree * width, peer_at + degree
     return records
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # safetensors raises its own exception type for torn files
+        raise RunError(f"{path} does not hold recorded losses: {error}") from None

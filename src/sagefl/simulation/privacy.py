@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..selection import Decision
-from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse, priced_for
+from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse, made_private
 from .config import ConfigError, PrivacyConfig
 
 if TYPE_CHECKING:
@@ -35,13 +35,10 @@ def peer_answers(mechanism: RandomisedResponse, seed: int, peer: int) -> Private
 
 def make_private(method: Method, mechanism: RandomisedResponse) -> None:
     """Price a method's rule for perturbed labels; one that asks for anything but labels is refused."""
-    kind, _ = method.selector.scoring
-    if kind != "labels":
-        raise ConfigError(
-            f"privacy.epsilon perturbs labels, but {method.id} probes for {kind}: "
-            "set its option kind=labels, or leave privacy.epsilon out"
-        )
-    method.selector = priced_for(method.selector, mechanism)
+    try:
+        method.selector = made_private(method.selector, mechanism)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class PrivacyLedger:

@@ -127,7 +127,6 @@ class Recorder:
             "train_loss": float(np.mean(list(happened.losses.values()))),
             "samples": sum(happened.samples.values()),
             "degree": sum(row["degree"] for row in rows),
-            "anchor_degree": sum(row["degree"] * row["anchors"] for row in rows),
         }
         record |= {name: sum(row[name] for row in rows) for name in SUMMED}
         record |= {name: reasons.count(name.removeprefix("reason_")) for name in METRICS if name.startswith("reason_")}

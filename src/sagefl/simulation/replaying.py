@@ -3,12 +3,12 @@
 Every client-round of a run is a recorded (peers x anchors) matrix, so any rule that asks for no more than was recorded
 can be run on it for free: sweeps of lambda, delta or the schedule cost seconds. A decision that asks for an anchor
 that was not recorded is *uncovered* and left out; the share covered is always reported. Run with
-``evaluation.losses = "full"`` (or aq-128) to cover every rule.
+``evaluation.losses = "full"`` (or aq-128) to cover every rule that asks for the same kind of answers, scored alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +16,12 @@ import numpy as np
 from ..data import load
 from ..selection import Outcome, Probe, Selector, State
 from ..selection.private import RandomisedResponse, priced_for
-from .config import RunConfig
 from .files import RunError
-from .losses import Recorded, losses_path, read_losses
+from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
 from .privacy import mechanism
 from .rundir import RunDirectory
 
-__all__ = ["ReplayResult", "recorded_decisions", "replay_one", "replay_run"]
+__all__ = ["ReplayResult", "how_told", "recorded_decisions", "replay_one", "replay_run"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class ReplayResult:
     cost: float
     exhausted: float
     no_anchors: float
+    unasked: float  # nothing was asked for another reason: a single neighbour, a rule that never asks, a shut gate
     evaluations: float  # mean per covered decision
     budget: float  # share of the nominal budget (eq:probesaving)
 
@@ -44,7 +44,7 @@ class ReplayResult:
 def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]]:
     """Every client-round with a neighbour, in order; where nothing was asked, with no losses."""
     audit = directory.table("decisions").select("round", "client", "peers", "pool")
-    if not any((directory.path / "losses").glob("round-*.safetensors")):
+    if first_losses(directory.path) is None:
         raise RunError(
             f"{directory.path} has no recorded losses: its method asked for none; "
             "run with --set evaluation.losses=full to record them for replay"
@@ -66,12 +66,16 @@ def replay_one(
     rounds: int | None = None,
     state: State | None = None,
 ) -> Outcome | None:
-    """The outcome on one recorded decision, or None where it asks for what was not recorded."""
+    """The outcome on one recorded decision, or None where it asks for what was not recorded.
+
+    A rule that wants other answers than the recorded ones, or wants them scored in another way, is refused.
+    """
     peers = tuple(int(p) for p in record.peers)
     decision = selector.begin(peers, record.pool, seed, state=state, round=round, rounds=rounds, me=record.client)
     while (probe := decision.request) is not None:
         if not isinstance(probe, Probe) or probe.stop > record.losses.shape[1]:
             return None
+        _check_scoring(selector, probe, record)
         rows = [decision.ledger.rows[p] for p in probe.peers]
         losses = record.losses[rows, probe.start : probe.stop]
         wanted = losses if probe.mask is None else losses[probe.mask]
@@ -81,24 +85,41 @@ def replay_one(
     return decision.outcome
 
 
+def _check_scoring(selector: Selector, probe: Probe, record: Recorded) -> None:
+    wanted = (probe.kind, probe.loss)
+    if record.scoring not in (None, wanted):
+        told, wish = (f"{kind} (scored by {loss})" for kind, loss in (record.scoring, wanted))
+        raise RunError(
+            f"{selector.id} asks for {wish}, but what was recorded are {told}: replay a rule with the same kind and "
+            "loss, or record a run of this one"
+        )
+
+
 def replay_run(
     directory: RunDirectory, rules: Sequence[tuple[str, Selector]], *, largest_stage: int = 128
 ) -> list[ReplayResult]:
     """Every rule on every recorded decision of a run, with the run's own random draws."""
     config = directory.config
     records = list(recorded_decisions(directory))
-    if config.privacy.epsilon is not None:  # what is recorded is what was told
-        rules = [(label, priced_for(selector, _how_told(config))) for label, selector in rules]
+    if (how := how_told(directory)) is not None:  # what is recorded is what was told
+        rules = [(label, priced_for(selector, how)) for label, selector in rules]
     return [
         _tally(label, records, list(_replayed(selector, records, config.seed, config.rounds)), largest_stage)
         for label, selector in rules
     ]
 
 
-def _how_told(config: RunConfig) -> RandomisedResponse:
-    how = mechanism(config.privacy, load(config.data.dataset).classes)
-    assert how is not None
-    return how
+def how_told(
+    directory: RunDirectory, classes_of: Callable[[str], int] = lambda dataset: load(dataset).classes
+) -> RandomisedResponse | None:
+    """How peers perturbed the labels behind a run's losses, by which rules are priced; None: they did not.
+
+    `classes_of` a data set is asked where the losses do not say: those of earlier versions.
+    """
+    config, first = directory.config, first_losses(directory.path)
+    if config.privacy.epsilon is None or first is None:
+        return None
+    return mechanism(config.privacy, perturbed_classes(first) or classes_of(config.data.dataset))
 
 
 def _replayed(
@@ -133,6 +154,7 @@ def _tally(
         cost=share("cost"),
         exhausted=share("exhausted"),
         no_anchors=share("no-anchors"),
+        unasked=sum(map(share, ("only", "uniform", "gated", "none"))),
         evaluations=sum(o.evaluations for _, o in outcomes) / n,
-        budget=sum(degree * o.anchors for degree, o in outcomes) / (largest * degrees) if degrees else 0.0,
+        budget=sum(o.evaluations for _, o in outcomes) / (largest * degrees) if degrees else 0.0,
     )

@@ -62,7 +62,6 @@ _ROUND: dict[str, Any] = {
     "train_loss": pl.Float64,
     "samples": pl.Int64,
     "degree": pl.Int64,
-    "anchor_degree": pl.Int64,
     **dict.fromkeys(SUMMED, pl.Int64),
     **{f"reason_{reason}": pl.Int64 for reason in Reason},
     **dict.fromkeys((*SUMMARY, *(f"before_{name}" for name in SUMMARY)), pl.Float64),
@@ -189,6 +188,7 @@ class Table:
         self._rows, self._frame = [], pl.DataFrame(schema=self.schema)
         if self.path.exists():
             kept = _read(self.path).filter(pl.col("round") < round)
+            kept = kept.select([name for name in kept.columns if name in self.schema])  # others are gone by now
             self._frame = pl.concat([self._frame, kept], how="diagonal")  # columns that are newer than the run are null
 
 
@@ -231,18 +231,25 @@ class RunDirectory:
 
     # Writing ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, config: RunConfig) -> None:
-        """Make the directory this config's; one that holds another config is refused untouched."""
+    def check(self, config: RunConfig) -> bool:
+        """Refuse a place that is not for this config, and change nothing; returns whether the run is there already."""
         if (self.path / "run.toml").is_file():
             if (held := self.config.digest) != config.digest:
                 raise RunError(
                     f"{self.path} already holds a run with another config ({held}, not {config.digest}): "
                     "choose another --out, or resume that one"
                 )
-            return
+            return True
         with explained(f"run directory {self.path}"):
             if self.path.exists() and any(not path.name.endswith(PARTIAL) for path in self.path.iterdir()):
                 raise RunError(f"{self.path} is not empty and not a run directory: choose another --out")
+        return False
+
+    def prepare(self, config: RunConfig) -> None:
+        """Make the directory this config's; one that holds another config is refused untouched."""
+        if self.check(config):
+            return
+        with explained(f"run directory {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / "run.toml", config.to_toml())
 

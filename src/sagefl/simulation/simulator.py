@@ -100,23 +100,26 @@ class Simulator:
     # A run --------------------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
-        """Run to the end (going on from the newest good checkpoint, if any) and return the summary."""
-        self.directory.prepare(self.config)
-        with self.directory.locked():
-            engine = make_engine(
-                self.execution.engine,
-                self.world,
-                self.method.training,
-                workers=self.execution.workers,
-                device=self.execution.device,
-                ray_address=self.execution.ray_address,
-                extras=self.method.exchange.extras(self.world.layout.width, self.world.layout.shared_stop),
-            )
-            try:
-                with stoppable(self._asked):
-                    return self._run(engine)
-            finally:
-                engine.close()
+        """Run to the end (going on from the newest good checkpoint, if any) and return the summary.
+
+        The engine comes before the directory, so that one that cannot be had (a missing device) leaves nothing.
+        """
+        self.directory.check(self.config)
+        engine = make_engine(
+            self.execution.engine,
+            self.world,
+            self.method.training,
+            workers=self.execution.workers,
+            device=self.execution.device,
+            ray_address=self.execution.ray_address,
+            extras=self.method.exchange.extras(self.world.layout.width, self.world.layout.shared_stop),
+        )
+        try:
+            self.directory.prepare(self.config)
+            with self.directory.locked(), stoppable(self._asked):
+                return self._run(engine)
+        finally:
+            engine.close()
 
     def _asked(self) -> None:
         self._stop.set()
@@ -210,7 +213,7 @@ class Simulator:
         with clock.phase("record"):
             self._keep_losses(number, decisions, waves)
         with clock.phase("evaluate"):
-            before = self._before_mixing(engine, number, outcomes, peers)
+            before = self._before_mixing(engine, number, outcomes, peers, waves.ages)
         with clock.phase("mix"):
             mixes = layer.resolve(delivered(outcomes, peers), waves.ages, self.config.training.mixing)
             layer.mix(engine, number, mixes)
@@ -258,12 +261,19 @@ class Simulator:
         records = waves.complete(decisions) if wanted == "full" else waves.asked(decisions)
         if records:
             with explained(f"losses of round {number}"):
-                write_losses(losses_path(self.directory.path, number), records)
+                how = self.world.mechanism
+                classes = None if how is None else how.classes
+                write_losses(losses_path(self.directory.path, number), records, classes)
 
     # Measuring and writing down -----------------------------------------------------------------------------------
 
     def _before_mixing(
-        self, engine: Engine, number: int, outcomes: Mapping[int, Outcome], peers: Sequence[Sequence[int]]
+        self,
+        engine: Engine,
+        number: int,
+        outcomes: Mapping[int, Outcome],
+        peers: Sequence[Sequence[int]],
+        ages: Mapping[tuple[int, int], int],
     ) -> tuple[Evaluation, Mapping[int, ProxyCheck]] | None:
         """Evaluate the trained models and the choices among them, where an evaluation is due."""
         options, last = self.config.evaluation, number + 1 == self.config.rounds
@@ -272,7 +282,7 @@ class Simulator:
         before = evaluate(self.world, engine, self.world.test_subset(last))
         proxies: Mapping[int, ProxyCheck] = {}
         if options.mechanisms:
-            proxies = check_proxy(self.world, engine, number, outcomes, peers, self.method.selector)
+            proxies = check_proxy(self.world, engine, number, outcomes, peers, ages, self.method.selector)
         return before, proxies
 
     def _after_mixing(

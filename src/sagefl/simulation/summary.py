@@ -11,7 +11,7 @@ import polars as pl
 
 from .rundir import PRIVACY, SUMMARY
 
-__all__ = ["stop_shares", "summarise"]
+__all__ = ["gossip_share", "stop_shares", "summarise"]
 
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-9  # risks this close are equal
@@ -46,16 +46,29 @@ def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = (16, 32, 64, 12
     return {f"stop_{m}": decisions.filter(pl.col("anchors") == m).height / total for m in stages}
 
 
+def gossip_share(decisions: pl.DataFrame) -> float:
+    """Share of decisions that ended with a uniform draw; a single neighbour is a draw among one, whoever calls it so.
+
+    Rules that take the only neighbour unasked give that as their reason, others reach the same peer as any gossip does.
+    `rg_fallback`, which studies have recorded, leaves the former out and could not be compared between them.
+    """
+    return decisions.filter(pl.col("reason").is_in([*GOSSIP, "only"])).height / max(decisions.height, 1)
+
+
 def _evidence(decisions: pl.DataFrame, largest: int) -> dict[str, Any]:
-    """Saving (eq:probesaving) over all decisions, those without anchors included; stops; fallbacks."""
+    """Saving (eq:probesaving) over all decisions, those without anchors included; stops; fallbacks.
+
+    The paper's sum of degree times anchors is the number of evaluations where everybody answers every anchor; where a
+    rule asks only some (screening, a race), what was bought counts.
+    """
     total = max(decisions.height, 1)
     degrees = float(decisions["degree"].sum())
-    spent = float((decisions["degree"] * decisions["anchors"]).sum())
+    spent = int(decisions["evaluations"].sum())
     budget = spent / (largest * degrees) if degrees else 0.0
     share = {r: decisions.filter(pl.col("reason") == r).height / total for r in decisions["reason"].unique()}
     return {
         "decisions": decisions.height,
-        "evaluations": int(decisions["evaluations"].sum()),
+        "evaluations": spent,
         "budget": budget,
         "saving": 1.0 - budget,
         "certified": share.get("certified", 0.0),

@@ -105,7 +105,7 @@ class Waves:
             for key, book in list(decision.ledger.books.items())[:1]:
                 losses = np.where(np.isnan(book), np.nan, self._desk(client).fetched[key])
                 width = int(np.flatnonzero((~np.isnan(book)).any(axis=0))[-1]) + 1
-                records.append(_recorded(client, decision, losses[:, :width]))
+                records.append(_recorded(client, decision, losses[:, :width], key))
         return records
 
     def complete(self, decisions: Mapping[int, Decision]) -> list[Recorded]:
@@ -119,7 +119,12 @@ class Waves:
                 probes[client] = Probe(decision.hood.peers, 0, stop, *rule.scoring)
         self._fetch([e for client, probe in probes.items() for e in self._errands(client, decisions[client], probe)])
         return [
-            _recorded(client, decisions[client], self._desk(client).losses(decisions[client], probe)[:, : probe.stop])
+            _recorded(
+                client,
+                decisions[client],
+                self._desk(client).losses(decisions[client], probe)[:, : probe.stop],
+                (probe.kind, probe.loss),
+            )
             for client, probe in probes.items()
         ]
 
@@ -285,8 +290,8 @@ class Waves:
         return self.samples[peer] if what == "samples" else self.states.get(peer, {}).get(what, 0.0)
 
 
-def _recorded(client: int, decision: Decision, losses: Losses) -> Recorded:
-    return Recorded(client, np.array(decision.hood.peers, dtype=np.int32), decision.hood.anchors, losses)
+def _recorded(client: int, decision: Decision, losses: Losses, scoring: tuple[str, str]) -> Recorded:
+    return Recorded(client, np.array(decision.hood.peers, dtype=np.int32), decision.hood.anchors, losses, scoring)
 
 
 def _number(peer: object) -> int:

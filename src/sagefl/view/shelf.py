@@ -213,8 +213,8 @@ def _measured(run: Run) -> dict[str, Any]:
         if evaluated.height:
             row = evaluated.row(-1, named=True)
             last = {k: row.get(k) for k in ("round", "accuracy", "macro_f1", "client", "weak")}
-    if {"anchor_degree", "degree"} <= set(metrics.columns) and (degrees := float(metrics["degree"].sum())):
-        last["budget"] = float(metrics["anchor_degree"].sum()) / (128 * degrees)
+    if {"evaluations", "degree"} <= set(metrics.columns) and (degrees := float(metrics["degree"].sum())):
+        last["budget"] = float(metrics["evaluations"].sum()) / (128 * degrees)
     signature = run.signature("metrics.parquet")
     return {
         "done": metrics.height,

@@ -34,7 +34,6 @@ CHARTED = (
     "client",
     "weak",
     "degree",
-    "anchor_degree",
     "evaluations",
     "probe_input_bytes",
     "probe_answer_bytes",

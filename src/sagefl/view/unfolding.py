@@ -21,19 +21,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ..data import load
 from ..errors import SageflError
 from ..selection import Outcome, Selector, State, make, replay
 from ..selection.betting import paired_differences, upper_bounds
 from ..selection.explain import conclusion, stage_sentence
 from ..selection.outcome import Stage
+from ..selection.private import RandomisedResponse, priced_for
 from ..selection.recorded import RecordedLosses
 from ..selection.requests import Array, Peer
 from ..simulation.config import RunConfig
 from ..simulation.files import RunError
-from ..simulation.losses import Recorded, losses_path, read_losses
-from ..simulation.replaying import replay_one
+from ..simulation.losses import Recorded, first_losses, losses_path, read_losses
+from ..simulation.replaying import how_told, replay_one
 from .plain import plain
 from .shelf import Run
+from .world import is_code
 
 __all__ = ["unfold", "unfold_losses"]
 
@@ -127,7 +130,7 @@ def _replayed(run: Run, rows: Mapping[int, Mapping[str, Any]], round: int) -> _E
     why = "This rule asks for more than recorded probe losses, so only the last stage is known."
     try:
         record = _record(run, row, round)
-        for rule in _rules(config):
+        for rule in _rules(run):
             outcome = _one(config, rule, record, round, None)
             if outcome is None or outcome.state is not None or not _agrees(outcome, row):
                 outcome = _with_memory(run, rule, rows, round)
@@ -137,8 +140,11 @@ def _replayed(run: Run, rows: Mapping[int, Mapping[str, Any]], round: int) -> _E
                 why = "Replaying the losses with this version does not end as recorded; shown is the record."
     except SageflError as error:
         why = str(error)
-    recorded = any((run.path / "losses").glob("round-*.safetensors"))
-    return why if recorded or not row["stages"] else "No losses were recorded, so only the last stage is known."
+    return (
+        why
+        if first_losses(run.path) is not None or not row["stages"]
+        else "No losses were recorded, so only the last stage is known."
+    )
 
 
 def _with_memory(run: Run, rule: Selector, rows: Mapping[int, Mapping[str, Any]], round: int) -> Outcome | None:
@@ -172,8 +178,15 @@ def _round_losses(path: Path, changed: int) -> dict[int, Recorded]:
     return {record.client: record for record in read_losses(path)}
 
 
-def _rules(config: RunConfig) -> Iterator[Selector]:
-    """What the run's rule may be. A published method may bind a rule with options of its own; that needs torch."""
+def _rules(run: Run) -> Iterator[Selector]:
+    """What the run's rule may be, priced as the run did for answers that were private."""
+    how = _how_told(run)
+    for rule in _unpriced(run.config):
+        yield rule if how is None else priced_for(rule, how)
+
+
+def _unpriced(config: RunConfig) -> Iterator[Selector]:
+    """By the config's options. A published method may bind a rule with options of its own; that needs torch."""
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in config.method.options.items()}
     with suppress(ValueError, TypeError):
         yield make(config.method.id, **options)
@@ -184,6 +197,23 @@ def _rules(config: RunConfig) -> Iterator[Selector]:
     except (ImportError, ValueError, TypeError) as error:
         raise RunError(f"The rule {config.method.id!r} cannot be made here ({error}); shown is the record.") from None
     yield bound
+
+
+def _how_told(run: Run) -> RandomisedResponse | None:
+    if run.config.privacy.epsilon is None:
+        return None
+    signature = (run.signature("run.toml"), first_losses(run.path))
+    return run.kept.get("how told", signature, lambda: how_told(run.directory, _classes))
+
+
+def _classes(dataset: str) -> int:
+    """Of a data set that can be read without running anybody's code."""
+    if is_code(dataset):
+        raise RunError(
+            f"Prices of a private run go by its number of classes, which these losses do not say: {dataset} is loaded "
+            "by code, which looking at a run does not execute; shown is the record."
+        )
+    return load(dataset).classes
 
 
 def _agrees(outcome: Outcome, row: Mapping[str, Any]) -> bool:

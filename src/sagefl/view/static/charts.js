@@ -75,9 +75,9 @@ function bandTraces(entries) {
 }
 
 // Share of a budget of 128 anchors per neighbour that was spent up to each round.
-export function evidenceShares({ degree, anchor_degree }) {
+export function evidenceShares({ degree, evaluations }) {
   let spent = 0, all = 0;
-  return degree.map((d, i) => ((spent += anchor_degree[i] ?? 0), (all += d ?? 0), all ? spent / (128 * all) : 0));
+  return degree.map((d, i) => ((spent += evaluations[i] ?? 0), (all += d ?? 0), all ? spent / (128 * all) : 0));
 }
 
 function evidenceTraces(entries) {

@@ -1,0 +1,111 @@
+"""What can be set: every key of a config with its meaning, default and choices, and all of it as a TOML file to edit.
+
+Read off the schema itself, so that the command line and the reference of the documentation cannot fall behind it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args, get_origin
+
+import tomli_w
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+__all__ = ["Key", "Table", "tables", "template"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a section."""
+
+    name: str
+    kind: Any  # its type, as annotated
+    default: Any  # None: not set, or required
+    required: bool
+    meaning: str
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """All values that it can have, where they are a fixed few; else nothing."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One section: its dotted name ("" at the top), what it is about, and its own keys."""
+
+    path: str
+    about: str
+    keys: tuple[Key, ...]
+    named: str = ""  # where there is such a section for each NAME that the user gives: what names it
+
+
+def tables(schema: type[BaseModel], path: str = "", set_here: BaseModel | None = None) -> Iterator[Table]:
+    """The section of a schema and those below it; `set_here` has the defaults where they are not the section's own."""
+    keys: list[Key] = []
+    below: list[Table] = []
+    prefix = f"{path}." if path else ""
+    for name, field in schema.model_fields.items():
+        default = _default(field) if set_here is None else getattr(set_here, name)
+        if (inner := _section(field.annotation)) is not None:
+            below += tables(inner, f"{prefix}{name}", default)
+        elif (inner := _section((get_args(field.annotation) or (None,))[-1])) is not None:  # a section for each name
+            below += (replace(each, named=field.description or "") for each in tables(inner, f"{prefix}{name}.NAME"))
+        else:
+            keys.append(Key(name, field.annotation, default, field.is_required(), field.description or ""))
+    yield Table(path, _about(schema), tuple(keys))
+    yield from below
+
+
+def template(schema: type[BaseModel]) -> str:
+    """A config file with every key at its default, explained; what has no default is there as a comment."""
+    return "\n\n".join("\n".join(_written(table)) for table in tables(schema)) + "\n"
+
+
+def _written(table: Table) -> Iterator[str]:
+    mark = "# " if table.named else ""
+    yield f"# {table.about}" + (f" {table.named.capitalize()}." if table.named else "")
+    if table.path:
+        yield f"{mark}[{table.path}]"
+    for key in table.keys:
+        unset = "# " if key.default is None else mark
+        value = _placeholder(key.kind) if key.default is None else _toml(key.default)
+        yield f"{unset}{key.name} = {value}  # {_explained(key)}"
+
+
+def _explained(key: Key) -> str:
+    """A key's meaning; before it that it must be set, after it what it can be."""
+    meaning = f"required: {key.meaning}" if key.required else key.meaning
+    return f"{meaning}; one of {', '.join(map(str, key.choices))}" if key.choices else meaning
+
+
+def _toml(value: Any) -> str:
+    """A value in one line; tomli_w spreads arrays and tables over several."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name} = {_toml(inner)}' for name, inner in value.items())}}}"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip()
+
+
+def _placeholder(kind: Any) -> str:
+    """What stands where a value is to be filled in: it shows whether that is text, a list or a number."""
+    kinds = {kind, *get_args(kind)}
+    if any(get_origin(k) is tuple for k in kinds):
+        return '["..."]'
+    return '"..."' if str in kinds else "..."
+
+
+def _default(field: FieldInfo) -> Any:
+    return None if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _section(kind: Any) -> type[BaseModel] | None:
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _about(schema: type[BaseModel]) -> str:
+    return " ".join(inspect.cleandoc(schema.__doc__ or "").split())

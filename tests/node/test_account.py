@@ -1,0 +1,161 @@
+"""The privacy account on disk: whatever ends a node, the next one starts from at least what was answered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federation import Federation, in_thread, tiny
+
+from sagefl.node import account
+from sagefl.node.account import BLOCK, KeptAccount
+from sagefl.node.errors import Fault, NodeError
+from sagefl.node.loop import Node
+from sagefl.node.status import read_status
+from sagefl.simulation import files
+
+PRIVATE: dict[str, Any] = {"privacy": {"mechanism": "k-rr", "epsilon": 0.5}, "rounds": 1, "method": {"id": "rg"}}
+
+
+def ask(federation: Federation, me: str, name: str, inputs: slice) -> None:
+    client = federation.client(me, name)
+    client.probe("labels", tiny().train_x[inputs], bytes(client.describe().digest))
+
+
+def until_finished(node: Node) -> None:
+    directory, end = Path(node.config.directory), time.monotonic() + 30
+    while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def held_after_a_restart(federation: Federation, name: str, known: tuple[str, ...]) -> dict[Any, int]:
+    again = federation.node(name, known, **PRIVATE)
+    again.run()
+    assert read_status(Path(again.config.directory))["privacy"]["total"] == again.published.account.report()["total"]
+    return again.published.account.held()
+
+
+# What ends a node -----------------------------------------------------------------------------------------------------
+
+
+def test_answers_given_after_the_last_round_are_in_the_account_after_a_clean_stop(federation: Federation) -> None:
+    alice = federation.node("alice", ("bob", "carol"), **PRIVATE, exchange={"deadline": 1.0, "linger": None})
+    thread = in_thread(alice)
+    try:
+        until_finished(alice)
+        ask(federation, "bob", "alice", slice(0, 40))
+        ask(federation, "carol", "alice", slice(0, 8))
+    finally:
+        alice.stop()
+        thread.join(30)
+    assert held_after_a_restart(federation, "alice", ("bob", "carol")) == {"bob": 40, "carol": 8}
+    assert held_after_a_restart(federation, "alice", ("bob", "carol")) == {"bob": 40, "carol": 8}
+
+
+def test_answers_given_before_a_crash_are_in_the_account_though_no_checkpoint_is(federation: Federation) -> None:
+    with federation.honest("bob", **PRIVATE):  # is cut off: no round ends, nothing is closed
+        ask(federation, "alice", "bob", slice(0, 64))
+        ask(federation, "alice", "bob", slice(32, 100))
+    assert 100 <= held_after_a_restart(federation, "bob", ("alice",))["alice"] <= 100 + BLOCK
+
+
+def test_a_killed_process_has_counted_everything_that_left(tmp_path: Path) -> None:
+    """Each line stands for answers that have left; kill -9 may come at any of them."""
+    code = (
+        "from pathlib import Path; from sagefl.node.account import KeptAccount; import itertools, sys\n"
+        "kept = KeptAccount(1.0, Path(sys.argv[1]))\n"
+        "for n in itertools.count(1):\n    kept.answered('bob', 100); print(100 * n, flush=True)\n"
+    )
+    path = tmp_path / "run.account"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(57):
+            process.stdout.readline()
+        process.kill()
+        left = int([5700, *process.stdout.read().split()][-1])
+    again = KeptAccount(1.0, path)
+    again.load()
+    assert left <= again.held()["bob"] <= left + 100 + BLOCK  # it may have counted answers that did not leave any more
+
+
+def test_a_directory_removed_to_begin_anew_takes_no_answer_back(federation: Federation) -> None:
+    assert held_after_a_restart(federation, "alice", ()) == {}
+    kept = KeptAccount(0.5, federation.home / "runs" / "alice.account")
+    kept.answered("bob", 3)
+    kept.close()
+    (federation.home / "runs" / "alice").rename(federation.home / "gone")
+    assert held_after_a_restart(federation, "alice", ()) == {"bob": 3}
+
+
+def test_the_docs_say_how_much_too_high_it_may_be() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs" / "node.md"
+    assert f"a crash up to {BLOCK:,} answers too high" in docs.read_text(encoding="utf-8")
+
+
+# What it costs, and where it cannot be kept ---------------------------------------------------------------------------
+
+
+def test_most_requests_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    write_text = account.write_text
+
+    def counted(path: Path, text: str) -> None:
+        written.append(text)
+        write_text(path, text)
+
+    monkeypatch.setattr(account, "write_text", counted)
+    kept = KeptAccount(1.0, tmp_path / "run.account")
+    for number in range(1, 1001):
+        for peer in ("bob", "carol"):
+            kept.answered(peer, 10)
+            assert json.loads(kept.path.read_text())["answers"][peer] >= 10 * number
+    assert len(written) <= 2 * (1 + 10_000 // BLOCK)
+
+
+def test_where_the_account_cannot_be_written_nothing_is_answered(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with federation.honest("bob", **PRIVATE) as bob:
+        bob.recorder.prepare()  # for its log
+        with monkeypatch.context() as patch:
+            patch.setattr(files.os, "fsync", full)
+            with pytest.raises(Fault, match="internal error"):
+                ask(federation, "alice", "bob", slice(0, 64))
+        assert bob.published.account.held() == {}
+        assert bob.journal.counts[("internal-error", "alice")] > 0
+        assert "cannot write the privacy account" in (Path(bob.config.directory) / "events.log").read_text()
+        ask(federation, "alice", "bob", slice(0, 64))  # there is space again
+        assert bob.published.account.held() == {"alice": 64}
+
+
+def test_a_node_whose_account_cannot_be_read_does_not_start(federation: Federation) -> None:
+    alice = federation.node("alice", (), **PRIVATE)
+    (federation.home / "runs" / "alice.account").write_text("{}")
+    with pytest.raises(NodeError, match=r"alice\.account is not a privacy account .* put it back from a copy"):
+        alice.run()
+
+
+def test_answers_at_another_epsilon_weigh_what_they_weighed(tmp_path: Path) -> None:
+    before = KeptAccount(1.0, tmp_path / "run.account")
+    before.answered("bob", 7)
+    before.close()
+    now = KeptAccount(2.0, tmp_path / "run.account")
+    now.load()
+    assert now.report()["total"] == 8.0  # in whole answers, rounded up
+
+
+def test_a_late_answer_of_a_stopped_node_is_not_given(tmp_path: Path) -> None:
+    """Another process may hold the account by then: it must not be written over."""
+    kept = KeptAccount(1.0, tmp_path / "run.account")
+    kept.close()
+    with pytest.raises(NodeError, match="has stopped"):
+        kept.answered("bob", 1)
