@@ -84,7 +84,7 @@ class TestLoading:
         metrics = RunDirectory(small_runs / "os").table("metrics")
         assert shown["sage-os"][4] == f"{metrics['accuracy'][-1]:.4f}"
         assert shown["sage-os"][7] == f"{metrics['weak'][-1]:.4f}"
-        spent = metrics["anchor_degree"].sum() / (128 * metrics["degree"].sum())
+        spent = metrics["evaluations"].sum() / (128 * metrics["degree"].sum())
         assert shown["sage-os"][8] == f"{100 * spent:.1f} %"
         drawn = page.evaluate("document.getElementById('plot-accuracy').data.map(t => [t.name, t.y])")
         curve = dict(drawn)["sage-os"]
@@ -98,6 +98,7 @@ class TestLoading:
         page.uncheck(f"#show-{run_id(small_runs, 'rg')}")
         until(page, "document.getElementById('plot-accuracy').data.length === 2")
         page.click("figure:has(#plot-accuracy) summary")
+        page.wait_for_selector("figure:has(#plot-accuracy) tbody tr")  # a fold says that it opened after the click
         table = rows(page, "figure:has(#plot-accuracy)")
         accuracy = RunDirectory(small_runs / "os").table("metrics")["accuracy"].drop_nulls()
         assert [row[0] for row in table] == ["2", "4", "6"]
