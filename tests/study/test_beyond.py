@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -13,10 +14,9 @@ from typer.testing import CliRunner
 from sagefl.cli import app
 from sagefl.methods import method
 from sagefl.study.beyond import (
-    ARMS,
-    PRIMARY,
+    CONFIRMATION,
+    EXPERIMENT,
     REFERENCE,
-    WORLDS,
     _holm,
     compare_arms,
     plan_beyond,
@@ -24,11 +24,13 @@ from sagefl.study.beyond import (
     standings,
 )
 from sagefl.study.beyond_report import comparisons_csv, draw_price, to_markdown
-from sagefl.study.collect import Record
+from sagefl.study.collect import Record, read_records, write_records
 from sagefl.study.intervals import t_tail
 
+ARMS, WORLDS, (PRIMARY,) = EXPERIMENT.arms, EXPERIMENT.worlds, EXPERIMENT.primary
 SPECS = {arm.name: arm.spec for arm in ARMS}
 CELLS = {(c.configuration, c.method, c.seed): c for c in plan_beyond()}
+SEEN = 50 * 6  # decisions of a run in rounds 25, 50, ..., 150
 UNITS = [(world, seed) for world, seeds in WORLDS.items() for seed in seeds]
 
 
@@ -46,6 +48,47 @@ def test_the_plan_is_every_arm_in_every_replication_and_the_primary_pair_comes_f
     assert {c.config.rounds for c in cells} == {150}
     for cell in cells:
         method(cell.config.method.id, **cell.config.method.options)  # every spec is one that exists
+
+
+def test_what_confirms_is_on_seeds_that_nobody_has_looked_at() -> None:
+    """The same worlds and arms; no seed of the first experiment, in whatever world, and each in one world only."""
+    assert CONFIRMATION.worlds.keys() == WORLDS.keys()
+    assert set(CONFIRMATION.arms) <= set(ARMS)
+    assert {arm.name for arm in CONFIRMATION.arms} == {REFERENCE, *CONFIRMATION.primary}
+    looked_at = {seed for seeds in WORLDS.values() for seed in seeds}
+    fresh = [seed for seeds in CONFIRMATION.worlds.values() for seed in seeds]
+    assert not looked_at & set(fresh)
+    assert len(fresh) == len(set(fresh)) == CONFIRMATION.replications
+    cells = plan_beyond("laptop", CONFIRMATION)
+    assert len(cells) == 3 * CONFIRMATION.replications == 24
+    assert not {c.config.digest for c in cells} & {c.config.digest for c in plan_beyond("laptop")}
+
+
+def test_two_primary_comparisons_are_corrected_for_being_two() -> None:
+    """The smaller p-value counts twice; global and Client accuracy alone are a family apart."""
+    cells = {(c.configuration, c.method, c.seed): c for c in plan_beyond("smoke", CONFIRMATION)}
+    worlds = [(world, seed) for world, seeds in CONFIRMATION.worlds.items() for seed in seeds]
+    noise = [0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.0]
+    rows = []
+    for arm, gain in zip(CONFIRMATION.arms, (0.0, 0.002, 0.001), strict=True):
+        for (world, seed), jitter in zip(worlds, noise, strict=True):
+            config = next(c.config for (w, m, s), c in cells.items() if (w[1:], m, s) == (world[1:], arm.spec, seed))
+            value = 0.4 + (gain + jitter if gain else 0.0)
+            values = {"accuracy": value, "client": value, "mean_anchors": 1.0, "mb_probes": 0.1}
+            rows.append(Record(world, arm.spec, config, values))
+    made = compare_arms(rows, CONFIRMATION)
+    first, second = made[:2]
+    assert [c.arm.name for c in (first, second)] == list(CONFIRMATION.primary)
+    assert first.primary
+    assert second.primary
+    assert first.p < second.p
+    assert first.holm == pytest.approx(2 * first.p)
+    assert second.holm == pytest.approx(max(second.p, first.holm))
+    assert CONFIRMATION.family == 4 == len([c for c in made if not c.primary])
+    text = to_markdown(rows, ["a scale"], "command", CONFIRMATION)
+    assert text.count("**Primary comparison**") == 2
+    assert " by Holm, of 2) over 8 replications; with" in text
+    assert draw_price(rows, CONFIRMATION) is not None
 
 
 def test_differences_are_taken_within_replications() -> None:
@@ -100,9 +143,10 @@ def test_certificates_that_evaluation_data_refute_are_counted() -> None:
         record("rg", 0, 0.4, 0.5, certified=0.0, certified_checked=0),
     ]
     (found,) = refutations(rows)
-    assert (found.arm.name, found.checked, found.refuted) == ("sage-os", 50, 6)
-    assert found.of_all == pytest.approx((0.2 + 0.01) / 3)
-    assert "| sage-os | 50 | 6 | 12.0 % | 4.5 to 24.3 % | 7.0 % |" in to_markdown(rows, ["scale"], "command")
+    assert (found.arm.name, found.seen, found.checked, found.refuted) == ("sage-os", SEEN * 3, 50, 6)
+    assert found.of_all == pytest.approx(6 / (SEEN * 3))
+    text = f"| sage-os | {SEEN * 3} | 50 | 6 | 12.0 % | 4.5 to 24.3 % | {found.of_all:.1%}".replace("%", " %")
+    assert text.replace("  %", " %") in to_markdown(rows, ["scale"], "command")
 
 
 def test_nothing_at_all() -> None:
@@ -114,11 +158,23 @@ def test_nothing_at_all() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_is_between_the_p_values_and_bonferroni_and_keeps_their_order(ps: list[float]) -> None:
-    adjusted = _holm(ps)
+    adjusted = _holm(ps, len(ps))
     for p, a in zip(ps, adjusted, strict=True):
         assert p <= a <= min(1.0, len(ps) * p) + 1e-12
     ranked = [a for _, a in sorted(zip(ps, adjusted, strict=True))]
     assert ranked == sorted(ranked)
+    assert _holm(ps, len(ps) + 3) == pytest.approx(_holm([*ps, 1.0, 1.0, 1.0], len(ps) + 3)[: len(ps)])
+
+
+def test_arms_that_are_not_run_yet_count_in_the_family() -> None:
+    """Else a p-value would look better the earlier one looks."""
+    gains = [0.01, 0.02, 0.03, 0.01, 0.03]
+    rows = [record(REFERENCE, i, 0.4, 0.5) for i in range(5)]
+    rows += [record("aq-128", i, 0.4 + gain, 0.5) for i, gain in enumerate(gains)]
+    made = {c.outcome: c for c in compare_arms(rows)}
+    assert EXPERIMENT.family == len(ARMS) * 3 - 3 - 1
+    assert made["accuracy"].holm == pytest.approx(EXPERIMENT.family * made["accuracy"].p)
+    assert f"within the {EXPERIMENT.family} comparisons of the plan" in to_markdown(rows, ["scale"], "command")
 
 
 def test_p_values_are_those_of_the_tables() -> None:
@@ -147,7 +203,7 @@ def test_what_is_written_holds_what_was_found() -> None:
     text = to_markdown(rows, ["a scale"], "sagefl study beyond")
     assert " over 5 replications; with" in text
     assert " over 3 of 5 replications: not final; with" in to_markdown(rows[:-2], ["a scale"], "sagefl study beyond")
-    assert "lambda = 0) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
+    assert "probe_cost=0`) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
     assert "| trim, latents, lambda 0 | 5 | 43.00 | 50.20 |" in text
     lines = comparisons_csv(compare_arms(rows)).splitlines()
     assert len(lines) == 1 + 3
@@ -176,3 +232,40 @@ def test_the_command_runs_the_first_arms_and_writes_the_account(tmp_path: Path) 
     assert not (tmp_path / "gone").exists()  # nothing was run: the runs are gone, what they came to is not
     for name in ("cells.csv", "comparisons.csv", "price.svg"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    _check_that_it_keeps_what_it_has(tmp_path, arguments, known)
+
+
+def _check_that_it_keeps_what_it_has(tmp_path: Path, arguments: list[str], known: list[str]) -> None:
+    """Runs may be gone: an account is not overwritten by one of fewer cells; a run that is here counts, and is said."""
+    path = tmp_path / "out" / "cells.csv"
+    before = path.read_bytes()
+    forgot = CliRunner().invoke(app, [*known[:-2], "--no-run"])
+    other = CliRunner().invoke(app, [*arguments, "--arms", "2", "--set", "seed=9", "--no-run"])
+    for told in (forgot, other):
+        assert told.exit_code == 2
+        assert "holds 10 of 10 cells that this account would drop" in " ".join(told.output.split())
+        assert path.read_bytes() == before
+    records = read_records(path)
+    wrong = replace(records[0], values=records[0].values | {"accuracy": 0.123})
+    write_records(tmp_path / "again" / "cells.csv", [wrong, *records[1:]])
+    known = [*arguments, "--arms", "2", "--no-run", "--known", str(tmp_path / "again")]
+    told = CliRunner().invoke(app, known)
+    assert "1 known cells were run here, too, and came out otherwise" in told.output
+    assert path.read_bytes() == before
+    told = CliRunner().invoke(app, [*known, "--known", str(tmp_path / "out")])
+    assert "tell different things of" in told.output
+
+
+def test_an_account_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real data may be on another machine than the one that reports."""
+    rows = [record(name, i, 0.4, 0.5, decisions=1.0) for name in (REFERENCE, PRIMARY) for i in range(5)]
+    configs = {(c.configuration, c.method, c.seed): c.config for c in plan_beyond("laptop")}
+    rows = [replace(r, config=configs[r.configuration, r.method, r.config.seed]) for r in rows]
+    (tmp_path / "known").mkdir()
+    write_records(tmp_path / "known" / "cells.csv", rows)
+    monkeypatch.setattr("sagefl.study.matrix.absent", lambda cells: {"fmnist": ("nowhere", list(cells))})
+    arguments = ["study", "beyond", "--preset", "laptop", "--known", str(tmp_path / "known"), "--no-run"]
+    arguments += ["--cells", str(tmp_path / "cells"), "--out", str(tmp_path / "out")]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    assert "left out: 75 of 85 planned cells are not finished" in told.output

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +12,12 @@ import polars as pl
 import pytest
 
 from sagefl.simulation.rundir import RunDirectory
-from sagefl.study.collect import collect, read_records, recall, write_records
+from sagefl.study.collect import _by_thirds, collect, read_records, recall, write_records
 from sagefl.study.matrix import Cell, StudyError
 from sagefl.study.paper import Findings, merge
 from sagefl.study.sweeps import SWEEPS, SweepRow, read_sweeps, run_sweeps, write_sweeps
+
+ROOT = Path(__file__).parents[2]
 
 
 def run_of(method: str, cells: list[Cell], folder: Path) -> RunDirectory:
@@ -71,6 +76,43 @@ def test_runs_that_are_gone_are_recalled_by_what_they_were(
     assert recall(tiny_cells, []) == {}
     with pytest.raises(StudyError, match="cannot read"):
         recall(tiny_cells, [tmp_path / "nowhere"])
+
+
+def test_a_default_that_changes_later_changes_nothing_about_what_was_run(tiny: Findings, tmp_path: Path) -> None:
+    """A line names its whole config; one that leaves defaults out, and means another run by now, is refused."""
+    path, record = tmp_path / "cells.csv", tiny.records[0]
+    write_records(path, [record])
+    (line,) = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+    assert json.loads(line["config"]) == record.config.model_dump(mode="json")
+    short = record.config.model_dump(mode="json", exclude_defaults=True)
+    for config, good in ((short, True), (short | {"seed": 99}, False)):
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(line))
+            writer.writeheader()
+            writer.writerow(line | {"config": json.dumps(config)})
+        if good:
+            assert read_records(path) == [record]
+        else:
+            with pytest.raises(StudyError, match="line 2: its config is by now another run's"):
+                read_records(path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").rglob("cells.csv")), ids=lambda p: p.parent.name)
+def test_recorded_results_keep_their_addresses(path: Path) -> None:
+    """Reading checks every digest: a key that comes to a config must count only where it is used."""
+    assert read_records(path)
+
+
+def test_certificates_are_counted_by_thirds_of_the_run() -> None:
+    """Eight rounds of two decisions: the first third is rounds 0 to 2, the last rounds 6 and 7."""
+    certified = {0: 2, 1: 1, 3: 2, 5: 1, 7: 1}
+    told = [(t, "certified" if i < certified.get(t, 0) else "cost") for t in range(8) for i in range(2)]
+    found = _by_thirds(pl.DataFrame(told, schema=["round", "reason"], orient="row"))
+    assert found == {"certified_first": pytest.approx(3 / 6), "certified_last": pytest.approx(1 / 4)}
+    assert _by_thirds(pl.DataFrame(told[:2], schema=["round", "reason"], orient="row")) == {
+        "certified_first": 1.0,
+        "certified_last": 0.0,
+    }
 
 
 def test_a_study_built_again_from_its_csv_says_the_same(tiny: Findings, tmp_path: Path) -> None:

@@ -180,5 +180,5 @@ def test_methods_can_be_told_apart_without_colour() -> None:
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(StudyError, match=r"pip install 'sagefl\[study\]'"):
+    with pytest.raises(StudyError, match=r"pip install .*'\.\[study\]'"):
         build_figures(Results(), published())

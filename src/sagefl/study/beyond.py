@@ -4,7 +4,12 @@ What is run, what is compared and which comparison counts stand here, and stood 
 primary comparison is one: trimmed gossip with representation probes (`sage-e-trim`, kind = latents, all the evidence it
 can have: lambda = 0) against random gossip on the mean of global and Client accuracy after mixing. If it does not beat
 gossip with all the evidence, no cheaper variant of it is expected to. Everything else is secondary and corrected for
-multiplicity by Holm's method; the three numbers of every arm against gossip form one family.
+multiplicity by Holm's method; the three numbers of every arm against gossip form one family, that of the plan: arms
+that are not run yet count as having found nothing.
+
+What that experiment suggested is asked again on seeds that nobody has looked at (`CONFIRMATION`): the two arms that
+came out ahead of gossip, each against gossip on the same mean, corrected for being two. It was written down when the
+arms at lambda = 0 were complete and before any of its cells was run.
 
 Two things came later. `sage-os` at lambda = 0 joined the arms before any of its cells was run. What betting rules do
 at lambda = 0 was mended after a first run of the primary comparison: ``results/beyond-laptop/with-stop``.
@@ -22,19 +27,20 @@ from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any
 
+from ..simulation.config import RunConfig
 from .collect import Record
 from .intervals import Estimate, estimate, t_tail
 from .matrix import Cell, plan, preset_of
 from .results import Configuration
 
 __all__ = [
-    "ARMS",
+    "CONFIRMATION",
+    "EXPERIMENT",
     "OUTCOMES",
-    "PRIMARY",
     "REFERENCE",
-    "WORLDS",
     "Arm",
     "Comparison",
+    "Design",
     "Refutation",
     "Standing",
     "compare_arms",
@@ -52,16 +58,44 @@ class Arm:
     spec: str
 
 
+@dataclass(frozen=True)
+class Design:
+    """What is run, and which comparisons count: those that are named, each on the mean of both accuracies."""
+
+    name: str
+    arms: tuple[Arm, ...]  # in the order in which they are run, gossip first
+    worlds: Mapping[Configuration, tuple[int, ...]]  # with their seeds
+    primary: tuple[str, ...]  # arms whose comparison counts; corrected among themselves
+
+    @property
+    def replications(self) -> int:
+        """How often every arm is run."""
+        return sum(map(len, self.worlds.values()))
+
+    @property
+    def family(self) -> int:
+        """How many comparisons there are beside the primary ones."""
+        return len(OUTCOMES) * (len(self.arms) - 1) - len(self.primary)
+
+
 REFERENCE = "rg"
-PRIMARY = "trim, latents, lambda 0"
-ARMS = (  # in the order in which they are run
-    Arm(REFERENCE, "rg"),
-    Arm(PRIMARY, "sage-e-trim:kind=latents:probe_cost=0"),
-    Arm("sage-e, latents ce, lambda 0", "sage-e:kind=latents:loss=ce:probe_cost=0"),
+OUTCOMES = {
+    "both": "mean of global and Client accuracy",
+    "accuracy": "global accuracy",
+    "client": "Client accuracy",
+}
+_GOSSIP = Arm(REFERENCE, "rg")
+_TRIM_LATENTS = Arm("trim, latents, lambda 0", "sage-e-trim:kind=latents:probe_cost=0")
+_LATENTS_CE = Arm("sage-e, latents ce, lambda 0", "sage-e:kind=latents:loss=ce:probe_cost=0")
+_TRIM_LABELS = Arm("trim, labels, lambda 0", "sage-e-trim:probe_cost=0")
+_ARMS = (
+    _GOSSIP,
+    _TRIM_LATENTS,
+    _LATENTS_CE,
     Arm("sage-e, labels, lambda 0", "sage-e:probe_cost=0"),
     Arm("sage-e, latents, lambda 0", "sage-e:kind=latents:probe_cost=0"),
     Arm("uniform pick, latents, lambda 0", "sage-e:kind=latents:pick=uniform:probe_cost=0"),
-    Arm("trim, labels, lambda 0", "sage-e-trim:probe_cost=0"),
+    _TRIM_LABELS,
     Arm("sage-e, labels", "sage-e"),
     Arm("sage-e, latents ce", "sage-e:kind=latents:loss=ce"),
     Arm("sage-e, latents", "sage-e:kind=latents"),
@@ -73,18 +107,19 @@ ARMS = (  # in the order in which they are run
     Arm("uniform pick, latents", "sage-e:kind=latents:pick=uniform"),
     Arm("trim, labels", "sage-e-trim"),
 )
-WORLDS: Mapping[Configuration, tuple[int, ...]] = {
-    Configuration("fmnist", "er", 0.1): (1, 2, 3),
-    Configuration("fmnist", "ba", 0.3): (1, 2),
-}
-OUTCOMES = {
-    "both": "mean of global and Client accuracy",
-    "accuracy": "global accuracy",
-    "client": "Client accuracy",
-}
+_ER, _BA = Configuration("fmnist", "er", 0.1), Configuration("fmnist", "ba", 0.3)
+EXPERIMENT = Design("experiment", _ARMS, {_ER: (1, 2, 3), _BA: (1, 2)}, (_TRIM_LATENTS.name,))
+CONFIRMATION = Design(
+    "confirmation",
+    (_GOSSIP, _TRIM_LABELS, _LATENTS_CE),
+    {_ER: (4, 5, 6, 7, 8), _BA: (9, 10, 11)},  # a seed in one world only: replications share nothing
+    (_TRIM_LABELS.name, _LATENTS_CE.name),
+)
 
 
-def plan_beyond(preset: str = "laptop", *, arms: int | None = None, overrides: Any = None) -> list[Cell]:
+def plan_beyond(
+    preset: str = "laptop", design: Design = EXPERIMENT, *, arms: int | None = None, overrides: Any = None
+) -> list[Cell]:
     """The cells, the arms that matter most first; those of the paper are shared with its study.
 
     At a preset without Fashion-MNIST (smoke) the same worlds on the preset's own data show the machinery.
@@ -92,8 +127,8 @@ def plan_beyond(preset: str = "laptop", *, arms: int | None = None, overrides: A
     data = preset_of(preset).datasets
     return [
         cell
-        for arm in ARMS[:arms]
-        for world, seeds in WORLDS.items()
+        for arm in design.arms[:arms]
+        for world, seeds in design.worlds.items()
         for cell in plan(
             preset,
             datasets=[world.dataset if world.dataset in data else data[0]],
@@ -125,12 +160,8 @@ class Comparison:
     by_world: Mapping[Configuration, Estimate]  # the same, taken apart
     over_seeds: Estimate  # the same with the seed as the unit: its worlds are averaged first
     p: float  # two-sided, of Student's t; nan with one replication
-    holm: float  # adjusted within its family; the primary comparison is a family of its own
-
-    @property
-    def primary(self) -> bool:
-        """Whether this is the one that was named beforehand."""
-        return self.arm.name == PRIMARY and self.outcome == "both"
+    holm: float  # adjusted within its family; the primary comparisons are a family of their own
+    primary: bool  # whether it was named beforehand
 
 
 @dataclass(frozen=True)
@@ -138,29 +169,39 @@ class Refutation:
     """How often evaluation data speak against one arm's certificates: anchors are reused, so they are not fresh."""
 
     arm: Arm
-    checked: int  # certified decisions of evaluation rounds
+    seen: int  # decisions of evaluation rounds
+    checked: int  # the certified ones among them
     refuted: int
-    of_all: float  # the share among all decisions, which is what delta bounds
+
+    @property
+    def of_all(self) -> float:
+        """The share among all decisions of those rounds, which is what delta bounds."""
+        return self.refuted / self.seen
 
 
 Key = tuple[Configuration, int]
 
 
-def _by_arm(records: Sequence[Record]) -> dict[str, dict[Key, Mapping[str, float]]]:
-    names = {arm.spec: arm.name for arm in ARMS}
+def _by_arm(records: Sequence[Record], design: Design) -> dict[str, dict[Key, Mapping[str, float]]]:
+    names = {arm.spec: arm.name for arm in design.arms}
     found: dict[str, dict[Key, Mapping[str, float]]] = {}
     for r in records:
         if r.method in names:
-            both = (r.values["accuracy"] + r.values["client"]) / 2
-            found.setdefault(names[r.method], {})[r.configuration, r.config.seed] = dict(r.values) | {"both": both}
+            more = {"both": (r.values["accuracy"] + r.values["client"]) / 2, "seen": _decisions_seen(r.config)}
+            found.setdefault(names[r.method], {})[r.configuration, r.config.seed] = dict(r.values) | more
     return found
 
 
-def standings(records: Sequence[Record]) -> list[Standing]:
-    """Every arm that has replications, in the order of `ARMS`."""
-    found = _by_arm(records)
+def _decisions_seen(config: RunConfig) -> int:
+    """Decisions of the rounds that end with an evaluation: every so many, and the last."""
+    return config.clients * -(-config.rounds // config.evaluation.every)
+
+
+def standings(records: Sequence[Record], design: Design = EXPERIMENT) -> list[Standing]:
+    """Every arm that has replications, in the order of the design."""
+    found = _by_arm(records, design)
     made = []
-    for arm in ARMS:
+    for arm in design.arms:
         if rows := list(found.get(arm.name, {}).values()):
             metrics = {name for row in rows for name in row}
             means = {m: _mean(row[m] for row in rows if m in row) for m in metrics}
@@ -168,15 +209,15 @@ def standings(records: Sequence[Record]) -> list[Standing]:
     return made
 
 
-def refutations(records: Sequence[Record]) -> list[Refutation]:
+def refutations(records: Sequence[Record], design: Design = EXPERIMENT) -> list[Refutation]:
     """Every arm whose certificates were checked."""
-    found, made = _by_arm(records), []
-    for arm in ARMS:
+    found, made = _by_arm(records, design), []
+    for arm in design.arms:
         rows = list(found.get(arm.name, {}).values())
         if checked := [row for row in rows if row.get("certified_checked")]:
             refuted = sum(round(row["certified_worse"] * row["certified_checked"]) for row in checked)
-            of_all = _mean(row["certified"] * row.get("certified_worse", 0.0) for row in rows)
-            made.append(Refutation(arm, round(sum(row["certified_checked"] for row in checked)), refuted, of_all))
+            seen = round(sum(row["seen"] for row in rows))
+            made.append(Refutation(arm, seen, round(sum(row["certified_checked"] for row in checked)), refuted))
     return made
 
 
@@ -185,12 +226,12 @@ def _mean(values: Iterable[float]) -> float:
     return sum(kept) / len(kept) if kept else nan
 
 
-def compare_arms(records: Sequence[Record]) -> list[Comparison]:
-    """Every arm against gossip within replications, the primary comparison first, the others by Holm."""
-    found = _by_arm(records)
+def compare_arms(records: Sequence[Record], design: Design = EXPERIMENT) -> list[Comparison]:
+    """Every arm against gossip within replications, the primary comparisons first, each family by Holm."""
+    found = _by_arm(records, design)
     gossip = found.get(REFERENCE, {})
     raw = []
-    for arm in ARMS:
+    for arm in design.arms:
         shared = [key for key in gossip if key in found.get(arm.name, {})]
         if arm.name == REFERENCE or not shared:
             continue
@@ -200,11 +241,15 @@ def compare_arms(records: Sequence[Record]) -> list[Comparison]:
             seeds = sorted({seed for _, seed in points})
             over_seeds = estimate([_mean(v for (_, s), v in points.items() if s == seed) for seed in seeds])
             made = estimate(list(points.values()))
-            raw.append(Comparison(arm, outcome, made, by_world, over_seeds, _p(made), nan))
-    first = [replace(c, holm=c.p) for c in raw if c.primary]
-    rest = [c for c in raw if not c.primary]
-    adjusted = _holm([c.p for c in rest])
-    return first + [replace(c, holm=h) for c, h in zip(rest, adjusted, strict=True)]
+            named = arm.name in design.primary and outcome == "both"
+            raw.append(Comparison(arm, outcome, made, by_world, over_seeds, _p(made), nan, named))
+    first, rest = [c for c in raw if c.primary], [c for c in raw if not c.primary]
+    return _corrected(first, len(design.primary)) + _corrected(rest, design.family)
+
+
+def _corrected(family: Sequence[Comparison], size: int) -> list[Comparison]:
+    adjusted = _holm([c.p for c in family], size)
+    return [replace(c, holm=h) for c, h in zip(family, adjusted, strict=True)]
 
 
 def _p(difference: Estimate) -> float:
@@ -215,15 +260,15 @@ def _p(difference: Estimate) -> float:
     return 2 * t_tail(abs(difference.mean) / difference.standard_error, difference.seeds - 1)
 
 
-def _holm(ps: Sequence[float]) -> list[float]:
-    """Holm's step-down adjustment; comparisons without a p-value are not counted.
+def _holm(ps: Sequence[float], family: int) -> list[float]:
+    """Holm's step-down adjustment in a family of that many; those that have no p-value yet come last.
 
-    >>> [round(p, 3) for p in _holm([0.01, 0.04, 0.03])]
+    >>> [round(p, 3) for p in _holm([0.01, 0.04, 0.03], 3)]
     [0.03, 0.06, 0.06]
     """
     order = sorted((i for i, p in enumerate(ps) if not isnan(p)), key=lambda i: ps[i])
     adjusted, worst = [nan] * len(ps), 0.0
     for rank, i in enumerate(order):
-        worst = max(worst, min(1.0, (len(order) - rank) * ps[i]))
+        worst = max(worst, min(1.0, (family - rank) * ps[i]))
         adjusted[i] = worst
     return adjusted

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from math import isnan, nan
 
 from .beyond import (
+    EXPERIMENT,
     OUTCOMES,
-    PRIMARY,
     REFERENCE,
-    WORLDS,
     Comparison,
+    Design,
     Refutation,
     Standing,
     compare_arms,
@@ -26,32 +26,34 @@ from .intervals import Estimate, share_interval
 __all__ = ["comparisons_csv", "draw_price", "to_markdown"]
 
 
-def to_markdown(records: Sequence[Record], scale: Sequence[str], command: str) -> str:
+def to_markdown(records: Sequence[Record], scale: Sequence[str], command: str, design: Design = EXPERIMENT) -> str:
     """The whole account: scale, arms, comparisons."""
-    parts = ["# Beyond the paper on trained models", *(f"- {line}" for line in scale), f"\n    {command}\n"]
-    made = compare_arms(records)
+    parts = [f"# Beyond the paper on trained models: {design.name}", *(f"- {line}" for line in scale)]
+    made = compare_arms(records, design)
     parts += [
-        _primary(made),
+        f"\n    {command}\n",
+        *(_primary(name, made, design) for name in design.primary),
         "![Gain against evidence and bytes](price.png)\n" if made else "",
         "## Arms",
-        _arms(standings(records)),
+        _arms(standings(records, design)),
         "## Against gossip",
-        _against(made),
+        _against(made, design),
         "## Certificates on evaluation data",
-        _refuted(refutations(records)),
+        _refuted(refutations(records, design)),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _primary(made: Sequence[Comparison]) -> str:
-    said = "**Primary comparison**, named before the runs: sage-e-trim with latents (lambda = 0) minus rg, mean of "
-    said += "global and Client accuracy after mixing: "
+def _primary(name: str, made: Sequence[Comparison], design: Design) -> str:
+    (arm,) = [arm for arm in design.arms if arm.name == name]
+    said = f"**Primary comparison**, named before the runs: {name} (`{arm.spec}`) minus rg, mean of global and Client "
+    said += "accuracy after mixing: "
     for c in made:
-        if c.primary:
-            done, planned = c.difference.seeds, sum(map(len, WORLDS.values()))
+        if c.primary and c.arm == arm:
+            done, planned = c.difference.seeds, design.replications
             over = f"{done} replications" if done == planned else f"{done} of {planned} replications: not final"
             seeds = f"with the seed as the unit {_points(c.over_seeds)} over {c.over_seeds.seeds}"
-            return f"{said}{_points(c.difference)}{_p_text(c.p)} over {over}; {seeds}.\n"
+            return f"{said}{_points(c.difference)}{_p_text(c, design)} over {over}; {seeds}.\n"
     return f"{said}not run yet.\n"
 
 
@@ -62,8 +64,11 @@ def _points(e: Estimate) -> str:
     return f"{e.mean:+.2f} points [{low:+.2f}, {high:+.2f}]"
 
 
-def _p_text(p: float) -> str:
-    return "" if isnan(p) else f", p = {p:.3g}"
+def _p_text(c: Comparison, design: Design) -> str:
+    if isnan(c.p):
+        return ""
+    several = f" ({c.holm:.3g} by Holm, of {len(design.primary)})" if len(design.primary) > 1 else ""
+    return f", p = {c.p:.3g}{several}"
 
 
 def _percent(digits: int, unit: str = "") -> Callable[[float], str]:
@@ -80,6 +85,8 @@ _ARM_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("weak", "Weak", _percent(2)),
     ("both", "both", _percent(2)),
     ("certified", "certified", _percent(1, " %")),
+    ("certified_first", "first third", _percent(1, " %")),
+    ("certified_last", "last third", _percent(1, " %")),
     ("mean_anchors", "anchors", _plain(1)),
     ("budget", "budget", _percent(1, " %")),
     ("mb_probes", "probes MB", _plain(3)),
@@ -97,13 +104,15 @@ def _arms(found: Sequence[Standing]) -> str:
     note = (
         "\nMeans over n replications: only arms with the same n can be read against each other here; the differences "
         "below are taken within replications. Accuracies in per cent after mixing; MB per client-round. *certified*: "
-        "of trimmed gossip, the decisions that dropped somebody; *pulled worse*: the share of pulled peers whose own "
+        "of trimmed gossip, the decisions that dropped somebody; *first third*, *last third*: the same in those rounds "
+        "alone (where it is nothing at the end, the arm ends as gossip), of the replications whose decisions were "
+        "kept; *pulled worse*: the share of pulled peers whose own "
         "predictions err more on the receiver's evaluation data than a random draw's."
     )
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n{note}\n"
 
 
-def _against(made: Sequence[Comparison]) -> str:
+def _against(made: Sequence[Comparison], design: Design) -> str:
     heads = (
         "arm",
         "outcome",
@@ -124,20 +133,23 @@ def _against(made: Sequence[Comparison]) -> str:
         difference = (str(c.difference.seeds), f"{c.difference.mean:+.2f}", _interval(c.difference))
         cells = (name, OUTCOMES[c.outcome], *difference, *numbers, seeds, apart)
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    note = f"Holm: within the {design.family} comparisons of the plan beside the primary; those not run yet come last."
+    return "\n".join(lines) + f"\n\n{note}\n"
 
 
 def _refuted(found: Sequence[Refutation]) -> str:
-    heads = ("arm", "certified and checked", "refuted", "share", "95 % interval", "of all decisions")
+    heads = ("arm", "decisions seen", "certified", "refuted", "share", "95 % interval", "of all seen")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     show = _percent(1, " %")
     for r in found:
         low, high = share_interval(r.refuted, r.checked)
         shares = (show(r.refuted / r.checked), f"{100 * low:.1f} to {show(high)}", show(r.of_all))
-        lines.append("| " + " | ".join((r.arm.name, str(r.checked), str(r.refuted), *shares)) + " |")
+        lines.append("| " + " | ".join((r.arm.name, *map(str, (r.seen, r.checked, r.refuted)), *shares)) + " |")
     return (
         "\n".join(lines) + "\n\nAnchors are drawn from one pool again and again, so certificates after the first round "
-        "are approximate. *refuted*: on the receiver's evaluation data, scored as the rule scores its probes, the "
+        "are approximate. *seen*: the decisions of rounds that end with an evaluation; certificates of other rounds, "
+        "where an arm may give most of them, were not checked. *refuted*: on the receiver's evaluation data, scored as "
+        "the rule scores its probes, the "
         "certified peer is worse than the neighbourhood's mean (of trimmed gossip: somebody who was dropped is better "
         "than it); a small evaluation set errs, too. Intervals are exact for independent decisions, which those of one "
         "run are not quite; delta is about the last column.\n"
@@ -167,10 +179,10 @@ def _digits(values: Sequence[float]) -> list[str]:
     return [f"{value:.6g}" for value in values]
 
 
-def draw_price(records: Sequence[Record]) -> Drawn | None:
+def draw_price(records: Sequence[Record], design: Design = EXPERIMENT) -> Drawn | None:
     """Accuracy over gossip against evidence and against bytes, an arm a point."""
-    gains = {c.arm.name: c.difference for c in compare_arms(records) if c.outcome == "both"}
-    found = [s for s in standings(records) if s.arm.name in gains]
+    gains = {c.arm.name: c.difference for c in compare_arms(records, design) if c.outcome == "both"}
+    found = [s for s in standings(records, design) if s.arm.name in gains]
     if not found:
         return None
     panels = (("mean_anchors", "anchors asked per decision"), ("mb_probes", "probes, MB per client-round"))
@@ -180,7 +192,7 @@ def draw_price(records: Sequence[Record]) -> Drawn | None:
             for number, s in enumerate(found):
                 low, high = gains[s.arm.name].interval()
                 x, y = s.values[metric], gains[s.arm.name].mean
-                tone = "#0072B2" if s.arm.name == PRIMARY else f"C{number % 10}"
+                tone = f"C{number % 10}"
                 if gains[s.arm.name].seeds > 2:  # an interval from two replications would set the scale of all
                     axes.plot([x, x], [low, high], color=tone, alpha=0.35, linewidth=1.5)
                 axes.plot(x, y, "o*sDPvX^<>ph"[number % 12], color=tone, markersize=8, label=s.arm.name)

@@ -1,8 +1,8 @@
 """What finished cells found, as one small table that can be kept without the runs: ``cells.csv``.
 
-A row is a cell: what it was (its config, as far as it differs from the defaults, and its digest) and what it came to:
-the run's summary, seconds by phase, and a few shares that claims need. Tables, figures and verdicts are built from
-these rows alone; only sweeps need the recorded losses.
+A row is a cell: what it was (its whole config, so that a default that changes later changes nothing about it, and its
+digest) and what it came to: the run's summary, seconds by phase, and a few shares that claims need. Tables, figures and
+verdicts are built from these rows alone; only sweeps need the recorded losses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .matrix import Cell, StudyError
 from .results import Configuration, Result, Results
 from .runner import done
 
-__all__ = ["Record", "collect", "read_records", "recall", "results_of", "write_records"]
+__all__ = ["Record", "collect", "differ", "read_records", "recall", "results_of", "write_records"]
 
 FIRST_STAGE = 16
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
@@ -57,11 +57,26 @@ def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
 def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> dict[str, Record]:
     """Those of these cells that stand in the ``cells.csv`` of some folders, by digest: runs that are gone still count.
 
-    What a rule does may change while its config does not; whoever names a folder vouches for what is in it.
+    What a rule does may change while its config does not; whoever names a folder vouches for what is in it. Two folders
+    that tell different things of one cell cannot both be vouched for.
     """
-    kept = {(r.configuration, r.config.digest): r for folder in folders for r in read_records(folder / "cells.csv")}
+    kept: dict[tuple[Configuration, str], Record] = {}
+    for folder in folders:
+        for r in read_records(folder / "cells.csv"):
+            if differ(kept.setdefault((r.configuration, r.config.digest), r), r):
+                where = f"{r.configuration}, {r.method}, seed {r.config.seed}"
+                raise StudyError(f"{folder} and a folder before it tell different things of {where}: name one of them")
     found = ((c, kept.get((c.configuration, c.config.digest))) for c in cells)
     return {c.config.digest: replace(r, method=c.method) for c, r in found if r is not None}
+
+
+def differ(a: Record, b: Record) -> bool:
+    """Whether two records of one cell tell of different runs; how long a run took is no difference."""
+    return any(
+        a.values[name] != b.values[name]
+        for name in a.values.keys() & b.values.keys()
+        if not name.startswith("seconds_")
+    )
 
 
 def results_of(records: Sequence[Record]) -> Results:
@@ -80,17 +95,29 @@ def _values(run: RunDirectory) -> dict[str, float]:
 
 
 def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
-    """Shares over all decisions: plain mean of anchors, what stage 16 decided, and pulls seen on evaluation data."""
+    """Shares over all decisions: plain mean of anchors, what stage 16 decided, and pulls seen on evaluation data.
+
+    Where certificates come early and cease, what a run ends like says little of them: hence the share by thirds.
+    """
     early = decisions.filter((pl.col("anchors") == FIRST_STAGE) & pl.col("reason").is_in(["certified", "cost"]))
     checked = decisions.filter(pl.col("eval_pulled_risk").is_not_null())
     values = {
         "mean_anchors": float(decisions["anchors"].mean() or 0.0),  # type: ignore[arg-type]
         "decided_16": early.height / max(decisions.height, 1),
+        **_by_thirds(decisions),
     }
     if checked.height:
         excess = checked["eval_pulled_risk"] - checked["eval_gossip_risk"]
         values |= {"pulled_worse": float((excess > 0).mean() or 0.0), "pulled_excess": float(excess.mean() or 0.0)}  # type: ignore[arg-type]
     return values
+
+
+def _by_thirds(decisions: pl.DataFrame) -> dict[str, float]:
+    """The certified share of decisions in the first and in the last third of the rounds."""
+    third, rounds = pl.col("round") * 3, int(decisions["round"].max() or 0) + 1  # type: ignore[arg-type]
+    parts = {"certified_first": third < rounds, "certified_last": third >= 2 * rounds}
+    certified = {name: decisions.filter(part)["reason"] == "certified" for name, part in parts.items()}
+    return {name: float(which.mean() or 0.0) for name, which in certified.items()}  # type: ignore[arg-type]
 
 
 def _seconds(timings: pl.DataFrame) -> dict[str, float]:
@@ -106,7 +133,7 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_KEYS, *metrics])
     for r in records:
-        config = json.dumps(r.config.model_dump(mode="json", exclude_defaults=True), sort_keys=True)
+        config = json.dumps(r.config.model_dump(mode="json"), sort_keys=True)
         keys = (*r.configuration, r.method, r.config.seed, r.config.digest, config)
         writer.writerow([*keys, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
     write_text(path, text.getvalue())
@@ -127,7 +154,12 @@ def _record(path: Path, line: int, row: dict[str, str]) -> Record:
         configuration = Configuration(row["dataset"], row["topology"], float(row["alpha"]))
         config = RunConfig.parse(json.loads(row["config"]))
         values = {k: float(v) for k, v in row.items() if k not in _KEYS and v}
-        method = row["method"]
+        method, digest = row["method"], row["digest"]
     except (KeyError, TypeError, ValueError) as error:
         raise StudyError(f"{path}, line {line}: not a cell of a study ({error})") from None
+    if config.digest != digest:
+        raise StudyError(
+            f"{path}, line {line}: its config is by now another run's ({config.digest}, recorded as {digest}): "
+            "a default that the line does not name has changed since"
+        )
     return Record(configuration, method, config, values)
