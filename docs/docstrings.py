@@ -1,4 +1,7 @@
-"""Docstrings as Markdown: doctests and reStructuredText tables, which plain docstrings use, become code blocks."""
+"""Docstrings as Markdown: doctests and reStructuredText tables, which plain docstrings use, become code blocks.
+
+Fields are explained by a comment on their line; on the page that is their docstring.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import griffe
 
 TABLE = re.compile(r"^=+(?: +=+)+\n.*?^=+(?: +=+)+$(?!\n\S)", re.M | re.S)
+COMMENT = re.compile(r"  # (?!type:|noqa|fmt:)(?P<text>[^\n]+)$")
 DOCTEST = re.compile(r"(?:^ *>>> .*\n?)(?:^ *\S.*\n?)*", re.M)
 
 
@@ -15,9 +19,17 @@ class Plain(griffe.Extension):
     """Applied to every object before its docstring is rendered."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Fence what Markdown would take for something else."""
+        """Fence what Markdown would take for something else, and give fields their comments."""
+        if obj.docstring is None and obj.is_attribute:
+            obj.docstring = commented(obj)
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)
+
+
+def commented(field: griffe.Object) -> griffe.Docstring | None:
+    """The comment on a field's line, if it has one."""
+    found = COMMENT.search(field.source.splitlines()[-1]) if field.source else None
+    return None if found is None else griffe.Docstring(found["text"], parent=field)
 
 
 def fenced(text: str) -> str:

@@ -92,21 +92,19 @@ def node_config() -> str:
     return "\n".join(sections(NodeConfig))
 
 
-def sections(model: Any, prefix: str = "") -> Iterator[str]:
+def sections(model: Any) -> Iterator[str]:
     """A table of a model's own keys, then its sections."""
-    own, inner = [], []
-    for name, field in model.model_fields.items():
-        (inner if hasattr(field.annotation, "model_fields") else own).append((name, field))
-    if own:
+    from sagefl.simulation.schema import tables
+
+    for table in tables(model):
+        if table.path:
+            yield f"\n### {table.path}\n\n{table.about}"
         yield "\n| key | type | default | meaning |\n|---|---|---|---|"
-    for name, field in own:
-        default = field.get_default(call_default_factory=True)
-        shown = "required" if field.is_required() else "" if default is None else f"`{default!r}`"
-        cells = (f"`{prefix}{name}`", f"`{kind(field.annotation)}`", shown, field.description or "")
-        yield "| " + " | ".join(map(escaped, cells)) + " |"
-    for name, field in inner:
-        yield f"\n### {prefix}{name}\n\n{(field.annotation.__doc__ or '').strip()}"
-        yield from sections(field.annotation, f"{prefix}{name}.")
+        for key in table.keys:
+            shown = "required" if key.required else "" if key.default is None else f"`{key.default!r}`"
+            name = f"{table.path}.{key.name}" if table.path else key.name
+            cells = (f"`{name}`", f"`{kind(key.kind)}`", shown, key.meaning)
+            yield "| " + " | ".join(map(escaped, cells)) + " |"
 
 
 def escaped(cell: str) -> str:
@@ -136,6 +134,7 @@ def methods() -> str:
 def named_selectors() -> str:
     """The rules that `import sagefl` names: what their docstring says, and a table of options."""
     import sagefl
+    from sagefl.selection.selector import explained
 
     parts = []
     for name in sagefl.__all__:
@@ -143,8 +142,9 @@ def named_selectors() -> str:
         if not (isinstance(cls, type) and issubclass(cls, sagefl.Selector) and cls.id):
             continue
         rows = ["| option | default | meaning |", "|---|---|---|"]
+        help = explained(cls)
         for option, field in cls.options().items():
-            cells = (f"`{option}`", f"`{field.default!r}`", field.metadata.get("help", ""))
+            cells = (f"`{option}`", f"`{field.default!r}`", help[option])
             rows.append("| " + " | ".join(map(escaped, cells)) + " |")
         module = cls.__module__
         parts.append(f"::: {module}.{name}\n    options: {{ members: false, heading_level: 2 }}")

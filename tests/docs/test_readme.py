@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, agrees, blocks, commands, text
+from typer.main import get_command
 
 from sagefl import selectors
+from sagefl.cli import app
+from sagefl.extras import how_to_install
 
 PAGE = ROOT / "README.md"
 README = text(PAGE)
@@ -33,6 +37,22 @@ def test_the_targets_that_the_pages_name_exist() -> None:
         assert planned.returncode == 0, planned.stderr
 
 
+def test_the_extras_it_lists_are_those_there_are_and_their_commands_exist() -> None:
+    install = README[README.index("## Install") : README.index("## In your own code")]
+    rows = [line.strip("| ").split(" | ") for line in install.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`([a-z]+)`", row[0])]
+    there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert sorted(named) == sorted(there.keys() - {"docs"})  # that one builds the site
+    typed = {words.split()[0] for row in rows for words in re.findall(r"`([a-z][^`:]*)`", row[1])}
+    assert {"run", "view", "study", "node"} <= typed <= set(get_command(app).commands)
+
+
+def test_the_way_to_install_that_it_shows_is_the_one_that_messages_and_make_give() -> None:
+    (by_hand,) = [c for b in blocks(PAGE) for c, _ in (commands(b) if b.kind == "console" else []) if "pip" in c]
+    assert by_hand == f"pip {how_to_install('sim,view,study').split('pip ')[1]}"
+    assert "pip install --quiet -c constraints.txt -e " in (ROOT / "Makefile").read_text()
+
+
 def test_the_embedding_loop_is_the_one_that_was_promised() -> None:
     code = next(b.text for b in blocks(PAGE) if b.kind == "python")
     begin = code.splitlines().index(next(line for line in code.splitlines() if ".begin(" in line))
@@ -43,7 +63,8 @@ def test_the_embedding_loop_is_the_one_that_was_promised() -> None:
 
 
 def test_the_rules_it_lists_exist() -> None:
-    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", README, flags=re.M)
+    rules = README[README.index("## The rules") : README.index("## Others")]
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", rules, flags=re.M)
     assert {"sage-os", "sage-os-table", "sage-vanilla", "sage-nf", "aq-128", "rg", "local"} <= set(listed)
     assert set(listed) <= set(selectors())
 

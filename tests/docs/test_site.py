@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
     for name in sagefl.__all__:
         if name != "__version__":
             assert re.search(rf'id="sagefl\.(?:\w+\.)*{name}"', library + rules), name
+
+
+def test_fields_and_functions_are_explained_and_not_only_named(site: Path) -> None:
+    """A comment on a field's line is its docstring, functions are no modules, classes show how one is made."""
+    library = _words(site / "reference" / "library.html")
+    for said in (
+        "GATED = 'gated' past rounds say probing does not pay here: gossip unasked",
+        "wealth : tuple [ float , ... ] | None = None largest log-wealth so far per peer",
+        "The selector class of an id.",
+        "anchors : int the size of its pool",
+    ):
+        assert said in library, said
+    assert library.count("Start one decision in ask-and-answer form.") == 1
+    assert "Simulator ( config : RunConfig , directory : RunDirectory" in _words(site / "reference" / "simulator.html")
+
+
+def _words(page: Path) -> str:
+    """What a page says, without its markup."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8"))).split())
 
 
 def test_every_key_of_a_config_is_explained(site: Path) -> None:
