@@ -103,6 +103,9 @@ class TestLoading:
         accuracy = RunDirectory(small_runs / "os").table("metrics")["accuracy"].drop_nulls()
         assert [row[0] for row in table] == ["2", "4", "6"]
         assert [row[-1] for row in table] == [f"{a:.4f}" for a in accuracy]
+        assert {len(row) for row in table} == {3}
+        page.check(f"#show-{run_id(small_runs, 'rg')}")
+        wait_for(lambda: {len(row) for row in rows(page, "figure:has(#plot-accuracy)")} == {4})  # it keeps up
 
     def test_twenty_runs_at_once(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         for seed in range(20):

@@ -155,7 +155,8 @@ function reasonTable(chart, chosen) {
 export function chartFigure(chart, makeTable) {
   const box = el("div", { class: "plot", id: `plot-${chart.id}`, role: "img", "aria-label": `${chart.title}; the numbers are in the table below` });
   const title = el("figcaption", {}, el("strong", {}, chart.title), chart.note ? el("span", { class: "note" }, ` ${chart.note}`) : null);
-  const figure = el("figure", { class: "card" }, title, box, foldedTable("As a table", makeTable));
+  const table = foldedTable("As a table", makeTable);
+  const figure = el("figure", { class: "card" }, title, box, table);
   replace(box, el("p", { class: "note" }, "The chart is on its way …"));
-  return { figure, box, title };
+  return { figure, box, title, table };
 }

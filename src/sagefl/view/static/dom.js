@@ -63,12 +63,18 @@ export function dataTable(caption, head, rows) {
 
 // A table that is built only when somebody opens it: charts must not pay for it.
 export function foldedTable(summary, make) {
-  const fold = el("details", { class: "alternative" }, el("summary", {}, summary));
+  const body = el("div"), fold = el("details", { class: "alternative" }, el("summary", {}, summary), body);
   fold.addEventListener("toggle", () => {
-    for (const old of fold.querySelectorAll(".scroll")) old.remove();
-    if (fold.open) fold.append(make());
+    const at = body.firstChild?.scrollTop ?? 0;
+    replace(body, fold.open ? make() : null);
+    if (body.firstChild) body.firstChild.scrollTop = at; // whoever reads it stays where they are
   });
   return fold;
+}
+
+// Build the table of an open fold again: what it shows has changed.
+export function renew(fold) {
+  if (fold?.open) fold.dispatchEvent(new Event("toggle"));
 }
 
 export function announce(message) {

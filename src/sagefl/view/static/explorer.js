@@ -1,5 +1,5 @@
 // The decision explorer: one decision look by look, each neighbour's risk with its interval, the certificate, the price.
-import { announce, byteText, dataTable, el, fixed, foldedTable, labelled, onWidth, options, plural, replace, svg } from "./dom.js";
+import { announce, byteText, dataTable, el, fixed, foldedTable, labelled, onWidth, options, plural, renew, replace, svg } from "./dom.js";
 import { GROUPS, groupOfReason } from "./palette.js";
 import { Missing } from "./source.js";
 
@@ -121,8 +121,7 @@ export class ExplorerView {
       else item.removeAttribute("aria-current");
     });
     replace(this.#price, stages.length ? priceText(this.#data, this.#at) : "");
-    const fold = this.#stages.querySelector("details");
-    if (fold?.open) fold.dispatchEvent(new Event("toggle"));
+    renew(this.#stages.querySelector("details"));
     this.#draw();
   }
 

@@ -1,5 +1,5 @@
 // The network: who is whose neighbour, what each client holds or achieves, and this round's exchanges.
-import { announce, dataTable, el, fixed, foldedTable, labelled, onWidth, options, percent, plural, replace, svg } from "./dom.js";
+import { announce, dataTable, el, fixed, foldedTable, labelled, onWidth, options, percent, plural, renew, replace, svg } from "./dom.js";
 import { GROUPS, REASONS, classColour, shade } from "./palette.js";
 import { Missing, orNothing } from "./source.js";
 
@@ -159,7 +159,7 @@ export class NetworkView {
       node.querySelector("title").textContent = words;
       if (recolour) node.querySelector(".disc").replaceWith(...this.#glyph(k, this.#radius));
     });
-    if (this.#table.open) this.#table.dispatchEvent(new Event("toggle"));
+    renew(this.#table);
   }
 
   #words(k, row) {

@@ -1,5 +1,5 @@
 // The first view: how every run stands, and their curves together.
-import { announce, dataTable, duration, el, fixed, labelled, options, percent, replace, svg } from "./dom.js";
+import { announce, dataTable, duration, el, fixed, labelled, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle } from "./palette.js";
 import { Missing, orNothing } from "./source.js";
 import { CHARTS, chartFigure, chartTable, drawChart, loadPlotly } from "./charts.js";
@@ -64,6 +64,7 @@ export class RunsView {
     const key = JSON.stringify([entries.map(({ run }) => [run.id, run.version, run.index]), this.#chosen.value]);
     if (!force && key === this.#drawn) return;
     this.#drawn = key;
+    for (const { table } of this.#charts.values()) renew(table);
     const chosen = this.#one();
     this.#drawing = this.#drawing.then(() => this.#drawAll(entries, chosen)).catch((error) => this.#undrawn(error));
     await this.#drawing;
