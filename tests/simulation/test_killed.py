@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,10 @@ def kill(process: Any, directory: Path) -> None:
     """SIGKILL, and then nobody who worked for it may stay."""
     told = directory.with_suffix(".workers")
     workers = [int(pid) for pid in told.read_text().split()] if told.exists() else []
-    os.kill(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it may have been done just before, and its server has taken note
+        os.kill(process.pid, signal.SIGKILL)
     process.join(30)
-    assert process.exitcode in (-signal.SIGKILL, 0, 255)  # it may have been done just before
+    assert process.exitcode in (-signal.SIGKILL, 0, 255)
     assert wait_for(lambda: not any(alive(pid) for pid in workers)), "workers outlived their run"
 
 
