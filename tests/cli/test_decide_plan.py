@@ -242,7 +242,7 @@ def test_bad_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--method", "pens"], "pens is a method of the simulator"),
+        (["--method", "pens"], "unknown selector 'pens'"),
         (["--method", "sage-os:detla=.1"], "sage-os has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-so"], "unknown selector 'sage-so', did you mean 'sage-os'?"),
         (["--method", "rg", "--delta", "0.2"], "rg has no option 'delta'"),

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import difflib
 import pkgutil
-import re
 import warnings
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from .selector import Selector
@@ -58,22 +56,11 @@ def selector(id: str) -> type[Selector]:
     """The selector class of an id."""
     known = selectors()
     if id not in known:
-        if id in _only_methods():
-            raise ValueError(
-                f"{id} is a method of the simulator and no selector by itself: `sagefl run --method {id}` runs it; "
-                f"selectors: {', '.join(known)}"
-            )
-        raise ValueError(f"unknown selector {id!r}{nearest(id, known)}; known: {', '.join(known)}")
+        raise ValueError(
+            f"unknown selector {id!r}{nearest(id, known)}; known: {', '.join(known)}; a method that is more than a "
+            "selector (`sagefl methods` lists them) is run by `sagefl run --method`"
+        )
     return known[id]
-
-
-def _only_methods() -> set[str]:
-    """Ids of methods that are more than a selector, read off their files: to import them takes torch."""
-    files = (Path(__file__).parent.parent / "methods").glob("*.py")
-    own = {
-        id for file in files for id in re.findall(r'^    id: ClassVar\[str\] = "(.+)"$', file.read_text("utf-8"), re.M)
-    }
-    return own | {point.name for point in entry_points(group="sagefl.methods")}
 
 
 def make(id: str, **options: Any) -> Selector:
