@@ -1,0 +1,68 @@
+"""No number has moved: the digests of small runs, decisions, addresses, pages and studies are those on record.
+
+What a CPU cannot change is compared exactly everywhere. Trained numbers are bit-identical on one kind of CPU and one
+torch build only, so their digests are on record by platform: on a platform that is on record they are compared
+exactly (`exact` in a test's name); on any other the rows must be as many, and accuracies and shares as high to within
+`digesting.CLOSE`, as on the first platform on record (`close` in its name). `record.py` says when to record anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from cases import SAME, Case, cases, differences, recorded, recorded_methods
+from commands import Lab, methods
+from digesting import here, run_parts
+from served import replayed_swarm
+from small_worlds import run
+
+HELD = recorded()
+EXACT = here() in HELD["trained"]
+TRAINED = HELD["trained"][here() if EXACT else next(iter(HELD["trained"]))]
+CASES = cases(recorded_methods())
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield Lab(tmp_path_factory.mktemp("digests"))
+    torch.set_num_threads(before)
+
+
+def _cases(*, trained: bool) -> list[object]:
+    kept = {name: case for name, case in CASES.items() if case.trained == trained}
+    how = "exact" if EXACT or not trained else "close"
+    marks = {True: [pytest.mark.slow], False: []}
+    return [pytest.param(name, case, id=f"{how}: {name}", marks=marks[case.slow]) for name, case in kept.items()]
+
+
+@pytest.mark.parametrize(("name", "case"), _cases(trained=False))
+def test_what_no_cpu_changes(name: str, case: Case, lab: Lab) -> None:
+    assert differences(case.make(lab), HELD["pure"][name], exact=True) == []
+
+
+@pytest.mark.parametrize(("name", "case"), _cases(trained=True))
+def test_trained_numbers(name: str, case: Case, lab: Lab) -> None:
+    assert differences(case.make(lab), TRAINED[name], exact=EXACT) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [pytest.param(*p, marks=pytest.mark.slow if "ray" in p[0] else []) for p in SAME.items()]
+)
+def test_carried_out_otherwise_the_numbers_are_the_same(name: str, other: str, lab: Lab) -> None:
+    """On every platform: processes, Ray and kill -9 change nothing."""
+    one, two = (run_parts(run(lab, each.removeprefix("run: "))) for each in (name, other))
+    assert differences(one, two, exact=True) == []
+
+
+def test_every_method_is_on_record() -> None:
+    assert sorted(methods()) == sorted(recorded_methods())
+
+
+@pytest.mark.slow
+def test_a_swarm_replays_as_it_decided(lab: Lab) -> None:
+    decided, replayed = replayed_swarm(lab)
+    assert decided == replayed
