@@ -31,10 +31,10 @@ import numpy as np
 from simulator import PeakMemory, _family
 
 from sagefl.data import Dataset, load
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation import simulator as loop
-from sagefl.simulation.config import Execution, RunConfig
 from sagefl.simulation.engines import make_engine
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 

@@ -28,10 +28,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from sagefl.data import Dataset, load
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.settings import parse_options
-from sagefl.simulation.config import Execution, RunConfig
 from sagefl.simulation.engines import Sequential
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 

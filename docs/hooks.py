@@ -73,14 +73,14 @@ def example_files() -> str:
 
 def run_config() -> str:
     """Every key of a run's config."""
-    from sagefl.simulation.config import RunConfig
+    from sagefl.runs.config import RunConfig
 
     return "\n".join(sections(RunConfig))
 
 
 def execution() -> str:
     """How a run is carried out."""
-    from sagefl.simulation.config import Execution
+    from sagefl.runs.config import Execution
 
     return "\n".join(sections(Execution))
 
@@ -94,7 +94,7 @@ def node_config() -> str:
 
 def sections(model: Any) -> Iterator[str]:
     """A table of a model's own keys, then its sections."""
-    from sagefl.simulation.schema import tables
+    from sagefl.runs.schema import tables
 
     for table in tables(model):
         if table.path:

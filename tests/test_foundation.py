@@ -34,11 +34,11 @@ MAY_USE: dict[str, set[str]] = {
     "topology": {"selection"} | FOUNDATION,
     "data": {"selection"} | FOUNDATION,
     "methods": {"selection"} | SIDE_BY_SIDE | FOUNDATION,
-    "simulation": {"selection", "methods"} | SIDE_BY_SIDE | FOUNDATION,
-    "study": {"selection", "methods", "simulation"} | SIDE_BY_SIDE | FOUNDATION,
-    "view": {"selection", "methods", "simulation", "study"} | SIDE_BY_SIDE | FOUNDATION,
-    # A node decides and learns by itself; of the simulation it takes the formats on disk, so that its records are runs.
-    "node": {"selection", "methods", "simulation"} | SIDE_BY_SIDE | FOUNDATION,
+    "runs": {"selection"} | SIDE_BY_SIDE | FOUNDATION,
+    "simulation": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
+    "study": {"selection", "methods", "runs", "simulation"} | SIDE_BY_SIDE | FOUNDATION,
+    "view": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
+    "node": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
 }
 
 
@@ -88,16 +88,6 @@ def test_dependencies_point_one_way(part: str) -> None:
 def test_nothing_imports_the_command_line() -> None:
     assert "cli" not in set().union(*MAY_USE.values())
     assert "cli" not in uses("__init__")
-
-
-RECORDS = {"checkpoint", "config", "files", "losses", "rundir", "summary"}
-
-
-def test_nodes_import_nothing_of_the_simulator_but_the_run_directory() -> None:
-    """The one exception to the rule that node is no part of simulation: the modules that define the run directory."""
-    for path in (PACKAGE / "node").rglob("*.py"):
-        taken = {name.split(".")[2] for name in IMPORTS[path] if name.startswith("sagefl.simulation.")}
-        assert taken <= RECORDS, f"{path.name} imports simulation.{taken - RECORDS}"
 
 
 def test_the_core_imports_numpy_and_the_standard_library_alone() -> None:

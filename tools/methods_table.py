@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from sagefl.methods import methods
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.comparing import compare
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.rundir import RunDirectory
 
 PHASES = ("train", "decide", "mix")
 COLUMNS = ("accuracy", "macro_f1", "client", "weak", "merged", "transferred", "evaluations", "megabytes", "seconds")

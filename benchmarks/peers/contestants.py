@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from sagefl.simulation.config import Execution
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import Execution
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
 from .track import BATCH, MIXING, RATE, Track, loss

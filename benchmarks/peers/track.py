@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sagefl.data import load
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
 from sagefl.simulation.world import World
 
 BATCH, RATE, MIXING = 64, 1e-3, 0.5

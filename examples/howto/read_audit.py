@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.rundir import RunDirectory
 
 
 def main(folder: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import Result
 
 from sagefl.errors import SageflError
+from sagefl.runs.config import RunConfig
 from sagefl.simulation.benching import Report, Timing, Way, bench, recommended, ways
-from sagefl.simulation.config import RunConfig
 
 TINY = [
     "--set", "clients=6", "--set", "model.name=mlp", "--set", "training.max_batches=1", "--rounds", "2",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.trackers import TRACKERS, make_tracker
 
 Call = Callable[..., Result]

@@ -15,8 +15,8 @@ from typer.testing import Result
 
 from sagefl.data import catalogue, places
 from sagefl.data.catalogue import RawFile, RealDataset
-from sagefl.simulation.config import RunConfig
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import RunConfig
+from sagefl.runs.rundir import RunDirectory
 
 Call = Callable[..., Result]
 

@@ -14,7 +14,7 @@ import pytest
 from doc_pages import ROOT
 
 import sagefl
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
 
 FETCHING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 

@@ -24,9 +24,9 @@ import polars as pl
 from scipy.stats import binomtest
 
 from sagefl.data import Dataset, Federation
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.comparing import method_config
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 

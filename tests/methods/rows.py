@@ -15,9 +15,9 @@ from sagefl.exchange import ExchangeLayer, Sizes
 from sagefl.learning.layout import Layout
 from sagefl.learning.models import Mlp
 from sagefl.learning.population import Population
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import Outcome, Reason
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
 SEED = 3

@@ -17,8 +17,8 @@ import pytest
 from clusters import clustered_world, config
 
 from sagefl.methods import methods
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import InterruptedRunError, Simulator
 from sagefl.simulation.world import World
 from sagefl.topology import Graph

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from clusters import clustered_world, config
 
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 

@@ -17,7 +17,7 @@ from sagefl.node.account import BLOCK, KeptAccount
 from sagefl.node.errors import Fault, NodeError
 from sagefl.node.loop import Node
 from sagefl.node.status import read_status
-from sagefl.simulation import files
+from sagefl.runs import files
 
 PRIVATE: dict[str, Any] = {"privacy": {"mechanism": "k-rr", "epsilon": 0.5}, "rounds": 1, "method": {"id": "rg"}}
 

@@ -29,7 +29,7 @@ from sagefl.node.snapshots import Snapshot, block_digest, payload
 from sagefl.node.verify import decode_answers
 from sagefl.node.wire import node_pb2 as wire
 from sagefl.node.wire import node_pb2_grpc as rpc
-from sagefl.simulation import checkpoint, files
+from sagefl.runs import checkpoint, files
 
 MALLORY = NAMES.index("mallory")
 BOB = NAMES.index("bob")

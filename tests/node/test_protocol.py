@@ -23,9 +23,9 @@ from sagefl.node.snapshots import block_digest, payload
 from sagefl.node.status import read_status
 from sagefl.node.verify import decode_block, same_latents, within_norm
 from sagefl.node.wire import generate, node_pb2
+from sagefl.runs.config import ConfigError, RunConfig
 from sagefl.selection import Draws, Exchange, Hood, Read, Reason, Selector, State
 from sagefl.selection.selector import Deciding
-from sagefl.simulation.config import ConfigError, RunConfig
 
 SOURCE = Path(generate.__file__).parents[1]
 

@@ -23,11 +23,11 @@ from sagefl.node.identity import Authority, Identity, fingerprint
 from sagefl.node.loop import Node
 from sagefl.node.swarm import merge_runs
 from sagefl.node.wire import node_pb2 as wire
+from sagefl.runs.config import ConfigError
+from sagefl.runs.replaying import replay_run
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
-from sagefl.simulation.config import ConfigError
-from sagefl.simulation.replaying import replay_run
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.view.shelf import Run
 from sagefl.view.unfolding import unfold
 

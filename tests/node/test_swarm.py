@@ -23,9 +23,9 @@ from sagefl.cli import app
 from sagefl.methods import method
 from sagefl.node.identity import Authority, Identity
 from sagefl.node.swarm import Swarm, free_ports
-from sagefl.simulation.losses import losses_path, read_losses
-from sagefl.simulation.replaying import replay_one
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.losses import losses_path, read_losses
+from sagefl.runs.replaying import replay_one
+from sagefl.runs.rundir import RunDirectory
 
 ROUNDS = 40  # long enough for a node to be restarted meanwhile, on a machine with other work
 SOON = 240.0  # seconds: generous, for machines with other work

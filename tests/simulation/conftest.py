@@ -11,8 +11,8 @@ import torch
 from small_runs import files, simulate, world
 
 from sagefl.learning.training import LocalTraining
+from sagefl.runs.config import RunConfig
 from sagefl.simulation import simulator
-from sagefl.simulation.config import RunConfig
 from sagefl.simulation.engines import Processes
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sagefl.data import Dataset, load
-from sagefl.simulation.config import Execution, RunConfig, merged, method_config
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import Execution, RunConfig, merged, method_config
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import Callback, Simulator
 from sagefl.simulation.world import World
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from small_runs import CORE, KINDS, ROUGH, config, files, simulate
 
+from sagefl.runs.config import method_config
+from sagefl.runs.files import RunError
+from sagefl.runs.losses import SCORINGS, Recorded, losses_path, read_losses, write_losses
+from sagefl.runs.replaying import recorded_decisions, replay_one, replay_run
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import Exchange, Hood, Probe, Reason, Selector, make
 from sagefl.selection.outcome import State
 from sagefl.selection.selector import Deciding, Draws, option
-from sagefl.simulation.config import method_config
-from sagefl.simulation.files import RunError
-from sagefl.simulation.losses import SCORINGS, Recorded, losses_path, read_losses, write_losses
-from sagefl.simulation.replaying import recorded_decisions, replay_one, replay_run
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.streams import stream
 
 Reference = Callable[..., Path]

@@ -18,10 +18,10 @@ from small_runs import ROUGH, CrashAfter, CrashError, altered, config, differing
 
 from sagefl.data import Federation
 from sagefl.learning.population import Population
-from sagefl.simulation import checkpoint
-from sagefl.simulation.checkpoint import CheckpointError
-from sagefl.simulation.files import RunError
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs import checkpoint
+from sagefl.runs.checkpoint import CheckpointError
+from sagefl.runs.files import RunError
+from sagefl.runs.rundir import RunDirectory
 
 Reference = Callable[..., Path]
 SETTINGS = config("sage-os")
@@ -202,7 +202,7 @@ def test_dying_inside_a_checkpoint_write_costs_only_that_checkpoint(
 def test_dying_between_tables_and_checkpoint_or_between_tables(
     tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sagefl.simulation.rundir import Table
+    from sagefl.runs.rundir import Table
 
     real, writes = Table.write, iter(range(1, 100))
 
@@ -271,7 +271,7 @@ def test_a_full_disk_under_tables_losses_and_log(tmp_path: Path, monkeypatch: py
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sagefl.simulation.losses.save_file", full_losses)
+        patched.setattr("sagefl.runs.losses.save_file", full_losses)
         with pytest.raises(RunError, match="cannot write losses of round 0: the disk is full"):
             simulate(tmp_path / "losses", SETTINGS)
 

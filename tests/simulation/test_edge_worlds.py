@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from small_runs import CORE, KINDS, ROUGH, config, differing, files, mini, simulate, world
 
 from sagefl.data import Dataset
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
+from sagefl.runs.losses import losses_path
 from sagefl.simulation.engines import EngineError
-from sagefl.simulation.losses import losses_path
 from sagefl.simulation.world import World
 
 

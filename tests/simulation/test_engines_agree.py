@@ -12,9 +12,9 @@ import pytest
 from small_runs import CORE, KINDS, ROUGH, CrashAfter, CrashError, config, differing, files, simulate, world
 
 from sagefl.learning.training import LocalTraining
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.engines import EngineError, Sequential, make_engine
-from sagefl.simulation.rundir import RunDirectory
 
 Reference = Callable[..., Path]
 OnWorkers = Callable[[RunConfig, int], None]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from small_runs import ROUGH, config, differing, files, simulate
 
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
 from sagefl.simulation.engines import EngineError
 from sagefl.simulation.engines.processes import context
 from sagefl.simulation.simulator import InterruptedRunError

@@ -18,11 +18,11 @@ from small_runs import ROUGH, config, simulate, world
 
 from sagefl.learning.training import LocalTraining
 from sagefl.learning.workbench import clipped_ce
+from sagefl.runs.rundir import DECISIONS, METRICS, RunDirectory
+from sagefl.runs.summary import gossip_share, summarise
 from sagefl.selection import Exchange, Outcome, Reason, SageE, SageOS
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.evaluation import check_proxy, diversity, evaluate, gini, macro_f1
-from sagefl.simulation.rundir import DECISIONS, METRICS, RunDirectory
-from sagefl.simulation.summary import gossip_share, summarise
 from sagefl.simulation.world import World
 
 Reference = Callable[..., Path]

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from small_runs import config, simulate, world
 
 from sagefl.learning.training import LocalTraining
+from sagefl.runs.config import RunConfig
 from sagefl.selection import ME, Decision, Exchange, Hood, Inspect, Read, Reason, Selector
 from sagefl.selection.outcome import State
 from sagefl.selection.selector import Deciding, Draws
-from sagefl.simulation.config import RunConfig
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.simulator import _publish_twofold
 from sagefl.simulation.waves import Waves

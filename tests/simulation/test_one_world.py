@@ -13,10 +13,10 @@ import pytest
 from safetensors.torch import load_file
 from small_runs import CORE, ROUGH, config, differing, files, mini
 
+from sagefl.runs.config import Execution
+from sagefl.runs.losses import losses_path, read_losses
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.comparing import compare
-from sagefl.simulation.config import Execution
-from sagefl.simulation.losses import losses_path, read_losses
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import InterruptedRunError, Simulator
 
 ONE = Execution(engine="sequential", checkpoint_every=2)

@@ -14,14 +14,14 @@ import pytest
 from small_runs import ROUGH, CrashAfter, CrashError, config, differing, files, mini, simulate, world
 
 from sagefl.methods import method
+from sagefl.runs.config import ConfigError, Execution, RunConfig
+from sagefl.runs.losses import losses_path, perturbed_classes, read_losses, write_losses
+from sagefl.runs.replaying import how_told, replay_run
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
 from sagefl.simulation.comparing import compare
-from sagefl.simulation.config import ConfigError, Execution, RunConfig
-from sagefl.simulation.losses import losses_path, perturbed_classes, read_losses, write_losses
 from sagefl.simulation.privacy import PrivacyLedger, make_private, peer_answers
-from sagefl.simulation.replaying import how_told, replay_run
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
 Reference = Callable[..., Path]

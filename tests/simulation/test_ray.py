@@ -14,10 +14,10 @@ from small_runs import CORE, KINDS, ROUGH, config, differing, files, world
 
 from sagefl.learning.training import LocalTraining
 from sagefl.methods import Method, methods
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection.random_gossip import RandomGossip
-from sagefl.simulation.config import Execution, RunConfig
 from sagefl.simulation.engines import EngineError, make_engine
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
 if TYPE_CHECKING:

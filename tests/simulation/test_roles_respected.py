@@ -15,7 +15,7 @@ from small_runs import ROUGH, altered, config, mini, simulate, world
 
 from sagefl.data import Dataset, Federation
 from sagefl.learning.workbench import Workbench
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.world import World
 

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from small_runs import CrashAfter, CrashError, config, files, simulate
 
-from sagefl.simulation.config import RunConfig
-from sagefl.simulation.files import RunError, atomic_write, write_text
-from sagefl.simulation.rundir import CLIENTS, DECISIONS, METRICS, RunDirectory, Table
+from sagefl.runs.config import RunConfig
+from sagefl.runs.files import RunError, atomic_write, write_text
+from sagefl.runs.rundir import CLIENTS, DECISIONS, METRICS, RunDirectory, Table
 
 Reference = Callable[..., Path]
 SETTINGS = config("rg", rounds=1)

@@ -11,8 +11,8 @@ import numpy as np
 from small_runs import mini
 
 from sagefl.data import Dataset
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 from sagefl.view import tables

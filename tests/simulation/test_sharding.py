@@ -17,8 +17,8 @@ from sagefl.exchange.compression import send, step
 from sagefl.exchange.masks import masked_average
 from sagefl.learning.population import Population
 from sagefl.learning.training import LocalTraining
+from sagefl.runs.config import RunConfig
 from sagefl.simulation import simulator
-from sagefl.simulation.config import RunConfig
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.engines.base import LostRowsError
 from sagefl.simulation.engines.sharding import NotHereError, Shard, deal, needs

@@ -18,11 +18,11 @@ from sagefl.learning.alternating import Alternating
 from sagefl.learning.models import ModelError
 from sagefl.learning.stacked import MOST, clients_that_fit
 from sagefl.learning.training import LocalTraining
+from sagefl.runs.config import RunConfig
+from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation import engines
-from sagefl.simulation.config import RunConfig
 from sagefl.simulation.engines import EngineError, Sequential, Stacked, make_engine
 from sagefl.simulation.engines import stacked as stacked_module
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.world import World
 
 PAPER = {"name": "encoder-decoder", "options": {"widths": (4, 8), "latent": 16}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_study import tiny_plan
 
-from sagefl.simulation.config import Execution
+from sagefl.runs.config import Execution
 from sagefl.study.collect import collect
 from sagefl.study.matrix import Cell
 from sagefl.study.pace import Pace

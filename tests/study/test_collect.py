@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.rundir import RunDirectory
 from sagefl.study.collect import _by_thirds, collect, read_records, recall, write_records
 from sagefl.study.matrix import Cell, StudyError
 from sagefl.study.paper import Findings, merge
@@ -204,7 +204,7 @@ def test_known_sweeps_are_not_replayed_again(
     def never(*args: object) -> None:
         raise AssertionError("replayed")
 
-    monkeypatch.setattr("sagefl.simulation.replaying.replay_run", never)
+    monkeypatch.setattr("sagefl.runs.replaying.replay_run", never)
     assert list(run_sweeps(tiny_cells, tiny_folder, known)) == known
     with pytest.raises(AssertionError, match="replayed"):
         list(run_sweeps(tiny_cells, tiny_folder, known[1:]))

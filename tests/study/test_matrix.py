@@ -5,7 +5,7 @@ import pytest
 from sagefl.data import places
 from sagefl.learning.alternating import Alternating
 from sagefl.methods import method
-from sagefl.simulation.config import RunConfig
+from sagefl.runs.config import RunConfig
 from sagefl.study.matrix import PRESETS, StudyError, absent, plan, scale_of
 
 

@@ -13,7 +13,7 @@ from tiny_study import TINY
 from typer.testing import CliRunner
 
 from sagefl.cli import app
-from sagefl.simulation.config import Execution, merged
+from sagefl.runs.config import Execution, merged
 from sagefl.study.distributed import run_cells_on_ray
 from sagefl.study.matrix import Cell, plan
 from sagefl.study.pace import Pace

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tiny_study import tiny_plan
 
-from sagefl.simulation.config import Execution
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.config import Execution
+from sagefl.runs.rundir import RunDirectory
 from sagefl.study import runner
 from sagefl.study.matrix import Cell
 from sagefl.study.pace import Pace

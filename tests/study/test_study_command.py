@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.data import places
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.rundir import RunDirectory
 
 SMALL = ["--topologies", "er", "--alphas", "0.3", "--clients", "8", "--rounds", "8", "--max-batches", "1",
          "--set", "evaluation.every=4", "--set", "evaluation.subset=50"]  # fmt: skip

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sagefl.runs.config import RunConfig, method_config
+from sagefl.runs.losses import Recorded, losses_path, write_losses
+from sagefl.runs.replaying import replay_one
+from sagefl.runs.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory
 from sagefl.selection import Outcome, State, make
-from sagefl.simulation.config import RunConfig, method_config
-from sagefl.simulation.losses import Recorded, losses_path, write_losses
-from sagefl.simulation.replaying import replay_one
-from sagefl.simulation.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory
 from sagefl.streams import stream
 from sagefl.topology import Graph, build
 

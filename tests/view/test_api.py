@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from watched_pages import TOKEN
 
 from sagefl.errors import SageflError
-from sagefl.simulation.rundir import RunDirectory
+from sagefl.runs.rundir import RunDirectory
 from sagefl.view.server import LOOPBACK, application, kept_token, listen
 from sagefl.view.shelf import Shelf
 

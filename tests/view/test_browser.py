@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from watched_pages import Served, Watched
 
 from sagefl.cli import app
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import SageOS
 from sagefl.selection.planning import plan_stages
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.view.report import report_page, write_page
 from sagefl.view.shelf import Run, Shelf
 from sagefl.view.unfolding import unfold

@@ -11,12 +11,12 @@ import pytest
 from made_runs import make_run
 
 from sagefl.errors import SageflError
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.losses import read_losses, write_losses
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import SageE, SageOS, make
 from sagefl.selection.private import RandomisedResponse
 from sagefl.selection.recorded import RecordedLosses
-from sagefl.simulation.config import Execution, RunConfig
-from sagefl.simulation.losses import read_losses, write_losses
-from sagefl.simulation.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 from sagefl.view.shelf import Run
 from sagefl.view.unfolding import unfold, unfold_losses

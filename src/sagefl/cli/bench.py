@@ -35,8 +35,8 @@ def bench(
     Without --config: the default model on the embedded data, 16 clients, 4 mini-batches each; under a minute.
     """
     with friendly_errors():
+        from ..runs.config import RunConfig
         from ..simulation.benching import bench as measure
-        from ..simulation.config import RunConfig
         from ..simulation.engines import cores
 
         flags = parse_options(set_ or [])

@@ -61,7 +61,7 @@ class Where(NamedTuple):
 
 def carry_out(cells: Sequence[Cell], folder: Path, screen: Console, where: Where, quiet: bool) -> list[Failure]:
     """Run what is not done yet and show how far it is; returns what failed."""
-    from ..simulation.config import Execution, checked
+    from ..runs.config import Execution, checked
     from ..study.distributed import run_cells_on_ray
     from ..study.pace import Pace
     from ..study.runner import InterruptedStudyError, run_cells

@@ -101,7 +101,7 @@ def config_() -> None:
     """Print a node's config as a TOML file to edit: every key with its meaning, default and choices."""
     with friendly_errors():
         from ..node.config import NodeConfig
-        from ..simulation.schema import template
+        from ..runs.schema import template
 
         typer.echo(template(NodeConfig), nl=False)
 
@@ -120,7 +120,7 @@ def swarm(
     """Start real nodes on this machine, with identities and mutual TLS, and watch them learn from each other."""
     with friendly_errors():
         from ..node.swarm import Swarm
-        from ..simulation.config import merged, method_config
+        from ..runs.config import merged, method_config
 
         folder = out or Path("runs") / time.strftime("swarm-%Y%m%d-%H%M%S")
         base: dict[str, Any] = {"rounds": rounds, "data": {"alpha": alpha}, "method": method_config(method)}

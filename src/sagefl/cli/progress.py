@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from ..simulation.config import RunConfig
+    from ..runs.config import RunConfig
 
 __all__ = ["RunProgress"]
 

@@ -15,8 +15,8 @@ from .common import console, fail, friendly_errors, table
 from .progress import RunProgress
 
 if TYPE_CHECKING:
-    from ..simulation.config import Execution, RunConfig
-    from ..simulation.rundir import RunDirectory
+    from ..runs.config import Execution, RunConfig
+    from ..runs.rundir import RunDirectory
 
 __all__ = ["add_to"]
 
@@ -87,7 +87,7 @@ def resume(
 ) -> None:
     """Go on with an interrupted run; the result is the same as if it had never stopped."""
     with friendly_errors():
-        from ..simulation.rundir import RunDirectory
+        from ..runs.rundir import RunDirectory
 
         resolved = RunDirectory(directory).config
         execution = _execution(engine, workers, device, ray_address, checkpoint_every)
@@ -149,8 +149,8 @@ def compare(
 
 def _finished(runs: Sequence[Path]) -> tuple[dict[str, RunDirectory], list[str]]:
     """Finished runs by a name that tells them apart, and what a reader of the table must know."""
-    from ..simulation.config import method_label
-    from ..simulation.rundir import RunDirectory
+    from ..runs.config import method_label
+    from ..runs.rundir import RunDirectory
 
     directories = [RunDirectory(path) for path in runs]
     configs = [directory.config for directory in directories]
@@ -175,10 +175,10 @@ def replay(
 ) -> None:
     """Other rules on the same evidence: sweep options over recorded losses without training."""
     with friendly_errors():
+        from ..runs.config import method_config
+        from ..runs.replaying import replay_run
+        from ..runs.rundir import RunDirectory
         from ..selection import make
-        from ..simulation.config import method_config
-        from ..simulation.replaying import replay_run
-        from ..simulation.rundir import RunDirectory
 
         axes: dict[str, list[Any]] = {}
         for name, text in (("probe_cost", lambda_), ("delta", delta), *(_axis(s) for s in sweep or [])):
@@ -202,8 +202,8 @@ def config(
 ) -> None:
     """Print the resolved config as TOML, or with no arguments a file to edit: every key, its meaning and choices."""
     with friendly_errors():
-        from ..simulation.config import RunConfig
-        from ..simulation.schema import template
+        from ..runs.config import RunConfig
+        from ..runs.schema import template
 
         if file is None and not set_:
             typer.echo(template(RunConfig), nl=False)
@@ -215,7 +215,7 @@ def config(
 
 
 def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track: Sequence[str], *, quiet: bool) -> None:
-    from ..simulation.rundir import RunDirectory
+    from ..runs.rundir import RunDirectory
     from ..simulation.simulator import Simulator
     from ..simulation.trackers import make_tracker
 
@@ -277,7 +277,7 @@ def _flags(
 
 
 def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) -> RunConfig:
-    from ..simulation.config import RunConfig, merged, method_config
+    from ..runs.config import RunConfig, merged, method_config
 
     config = RunConfig.read(file, flags) if file is not None else RunConfig.parse(flags)
     if not method:
@@ -289,7 +289,7 @@ def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) ->
 def _execution(
     engine: str, workers: int | None, device: str | None, ray_address: str | None, checkpoint_every: int
 ) -> Execution:
-    from ..simulation.config import Execution, checked
+    from ..runs.config import Execution, checked
 
     given = {"engine": engine, "workers": workers, "device": device, "ray_address": ray_address}
     return checked(Execution, given | {"checkpoint_every": checkpoint_every})
@@ -321,7 +321,7 @@ def _describe(c: RunConfig) -> str:
 
 
 def _print_comparison(runs: Mapping[str, RunDirectory], *notes: str) -> None:
-    from ..simulation.summary import gossip_share
+    from ..runs.summary import gossip_share
 
     results = {
         label: {**(run.summary or {}), "gossip": gossip_share(run.table("decisions"))} for label, run in runs.items()

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 
+from ..runs.files import write_text
 from ..selection.private import PrivacyAccount
 from ..selection.requests import Peer
-from ..simulation.files import write_text
 from .errors import NodeError
 
 __all__ = ["BLOCK", "KeptAccount"]

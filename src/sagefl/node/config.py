@@ -15,8 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..methods import Method, method
-from ..selection.private import RandomisedResponse, made_private
-from ..simulation.config import (
+from ..runs.config import (
     ConfigError,
     DataConfig,
     EvaluationConfig,
@@ -28,7 +27,8 @@ from ..simulation.config import (
     checked,
     read_toml,
 )
-from ..simulation.config import PrivacyConfig as RunPrivacy
+from ..runs.config import PrivacyConfig as RunPrivacy
+from ..selection.private import RandomisedResponse, made_private
 from .identity import NAME
 from .limits import Limits
 
@@ -171,9 +171,7 @@ class NodeConfig(_Section):
 
     def mechanism(self, classes: int) -> RandomisedResponse | None:
         """How labels are perturbed, here and at every neighbour."""
-        if self.privacy.mechanism == "none":
-            return None
-        return RandomisedResponse(self.privacy.epsilon, classes, self.privacy.mechanism)
+        return self._run_privacy().response(classes)
 
     def effective_method(self, classes: int) -> Method:
         """The method, its rule priced for private answers.
@@ -192,7 +190,6 @@ class NodeConfig(_Section):
     def run_config(self) -> RunConfig:
         """This node as a run: what ``run.toml`` says. Prices stand there unscaled; readers price as the node does."""
         most = max([self.number, *(n.number for n in self.neighbours.values())]) + 1
-        p = self.privacy
         return RunConfig(
             clients=max(self.clients, most),
             rounds=self.rounds,
@@ -203,8 +200,12 @@ class NodeConfig(_Section):
             training=self.training,
             method=self.method,
             evaluation=self.evaluation,
-            privacy=RunPrivacy() if p.mechanism == "none" else RunPrivacy(epsilon=p.epsilon, mechanism=p.mechanism),
+            privacy=self._run_privacy(),
         )
+
+    def _run_privacy(self) -> RunPrivacy:
+        p = self.privacy
+        return RunPrivacy() if p.mechanism == "none" else RunPrivacy(epsilon=p.epsilon, mechanism=p.mechanism)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

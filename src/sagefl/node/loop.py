@@ -22,10 +22,10 @@ import numpy.typing as npt
 from ..data import Dataset, load
 from ..exchange import ExchangeLayer, Sizes
 from ..methods import Method
+from ..runs.rundir import SUMMED
 from ..selection import Decision, Reason, State
 from ..selection.outcome import decode, encode
 from ..selection.private import PrivateAnswers
-from ..simulation.rundir import SUMMED
 from .account import KeptAccount
 from .client import PeerClient
 from .config import NodeConfig, is_loopback

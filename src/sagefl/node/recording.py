@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 
 from ..exchange import ExchangeLayer, Sizes, Traffic
 from ..learning.population import Population
+from ..runs import checkpoint
+from ..runs.files import RunError, explained
+from ..runs.losses import Recorded, losses_path, write_losses
+from ..runs.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory, Table, audit_row
+from ..runs.summary import summarise
 from ..selection.private import RandomisedResponse
-from ..simulation import checkpoint
-from ..simulation.files import RunError, explained
-from ..simulation.losses import Recorded, losses_path, write_losses
-from ..simulation.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory, Table, audit_row
-from ..simulation.summary import summarise
 from .config import NodeConfig
 from .deciding import Verdict
 from .journal import Journal

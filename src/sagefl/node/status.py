@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..simulation.files import write_text
+from ..runs.files import write_text
 from .errors import NodeError
 
 __all__ = ["read_status", "write_status"]

@@ -20,10 +20,10 @@ from typing import Any
 
 import polars as pl
 
-from ..simulation.config import RunConfig
-from ..simulation.losses import losses_path, perturbed_classes, read_losses, write_losses
-from ..simulation.rundir import CLIENTS, RunDirectory
-from ..simulation.summary import summarise
+from ..runs.config import RunConfig
+from ..runs.losses import losses_path, perturbed_classes, read_losses, write_losses
+from ..runs.rundir import CLIENTS, RunDirectory
+from ..runs.summary import summarise
 from ..topology import build
 from .config import NodeConfig
 from .errors import NodeError

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SageflError
-from .config import Execution, RunConfig, merged
+from ..runs.config import Execution, RunConfig, merged
+from ..runs.rundir import RunDirectory
 from .engines import find_device
-from .rundir import RunDirectory
 from .simulator import Simulator
 from .world import World
 

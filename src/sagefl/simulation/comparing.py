@@ -9,9 +9,9 @@ from typing import Any
 
 from ..data import Dataset
 from ..methods import method
-from .config import Execution, RunConfig, method_config, method_label
+from ..runs.config import Execution, RunConfig, method_config, method_label
+from ..runs.rundir import RunDirectory
 from .privacy import make_private
-from .rundir import RunDirectory
 from .simulator import Callback, InterruptedRunError, Simulator
 from .world import World
 

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.scoring import answer_losses
+from ..runs.rundir import SUMMARY
 from ..selection import Outcome, Selector
 from ..selection.requests import Loss, ProbeKind
 from .engines import Engine
-from .rundir import SUMMARY
 from .world import World
 
 __all__ = ["Evaluation", "Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini", "macro_f1"]

@@ -1,4 +1,4 @@
-"""Private answers in a run: the mechanism a config asks for, each peer's layer, and what clients have given away.
+"""Private answers in a run: each peer's layer, and what clients have given away.
 
 The noise of an answer is a function of (seed, peer, round of the snapshot, sample), so it is memoised by construction:
 whoever asks a peer about the same sample and snapshot again, through whichever engine or after a resume, is told the
@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..runs.config import ConfigError
 from ..selection import Decision
 from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse, made_private
-from .config import ConfigError, PrivacyConfig
 
 if TYPE_CHECKING:
     from ..methods import Method
 
-__all__ = ["PrivacyLedger", "make_private", "mechanism", "peer_answers"]
-
-
-def mechanism(config: PrivacyConfig, classes: int) -> RandomisedResponse | None:
-    """How peers perturb their labels, or None where they answer plainly."""
-    return None if config.epsilon is None else RandomisedResponse(config.epsilon, classes, config.mechanism)
+__all__ = ["PrivacyLedger", "make_private", "peer_answers"]
 
 
 def peer_answers(mechanism: RandomisedResponse, seed: int, peer: int) -> PrivateAnswers:

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 
 from ..exchange import ExchangeLayer
+from ..runs.files import RunError, explained
+from ..runs.rundir import CLIENTS, DECISIONS, METRICS, PRIVACY, SUMMED, TIMINGS, RunDirectory, Table, audit_row
+from ..runs.summary import summarise
 from ..selection import Decision, Outcome
 from .evaluation import Measured, gini
-from .files import RunError, explained
-from .rundir import CLIENTS, DECISIONS, METRICS, PRIVACY, SUMMED, TIMINGS, RunDirectory, Table, audit_row
-from .summary import summarise
 from .world import World
 
 __all__ = ["Clock", "Recorder", "Round"]

@@ -16,21 +16,21 @@ import torch
 from ..exchange import delivered
 from ..learning.workbench import Workbench
 from ..methods import Method, method
+from ..runs import checkpoint
+from ..runs.config import Execution, RunConfig
+from ..runs.files import RunError, explained
+from ..runs.losses import losses_path, write_losses
+from ..runs.rundir import RunDirectory
 from ..selection import Decision, Outcome, State
 from ..selection.outcome import decode, encode
 from ..signals import stoppable
 from ..streams import stream
 from ..topology import poison_row
-from . import checkpoint
-from .config import Execution, RunConfig
 from .engines import Engine, make_engine
 from .engines.base import LostRowsError
 from .evaluation import Evaluation, Measured, ProxyCheck, check_proxy, diversity, evaluate
-from .files import RunError, explained
-from .losses import losses_path, write_losses
 from .privacy import PrivacyLedger, make_private
 from .recording import Clock, Recorder, Round
-from .rundir import RunDirectory
 from .waves import Waves
 from .world import World
 

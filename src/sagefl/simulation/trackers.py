@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..extras import how_to_install
-from .config import RunConfig
-from .files import RunError
+from ..runs.config import RunConfig
+from ..runs.files import RunError
 from .simulator import Callback
 
 __all__ = ["TRACKERS", "make_tracker"]

@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from ..learning.scoring import answer_losses
 from ..learning.workbench import MODEL_PARTS
+from ..runs.losses import Recorded
 from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..streams import stream
 from ..topology import View, poison_row, wrong_labels
 from .engines import Engine
-from .losses import Recorded
 from .privacy import peer_answers
 from .world import World
 

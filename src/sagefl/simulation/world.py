@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,10 @@ from ..exchange import Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
 from ..learning.workbench import Corpus
+from ..runs.config import NetworkConfig, RunConfig
 from ..selection.private import RandomisedResponse
 from ..streams import stream
-from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, build, neighbourhoods
-from .config import NetworkConfig, RunConfig, TopologyConfig
-from .privacy import mechanism
+from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, neighbourhoods
 
 __all__ = ["World"]
 
@@ -46,15 +44,13 @@ class World:
         """The world a config describes; `dataset` spares loading it again."""
         dataset = dataset or load(config.data.dataset)
         seed, clients = config.seed, config.clients
-        federation = Federation.build(
-            dataset, config.data.partitioner(dataset), clients, seed, config.data.anchor, config.data.eval
-        )
+        federation = config.data.federation(dataset, clients, seed)
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
         layout = Layout.of(model, config.model.shared)
         return cls(
             config=config,
             federation=federation,
-            graph=_graph(config.topology, clients, seed),
+            graph=config.topology.graph(clients, seed),
             availability=_availability(config.network, clients),
             links=Links(config.network.drop, config.network.delay, config.network.max_delay),
             misbehaviour=Misbehaviour(config.network.misbehaviour, config.network.misbehaving),
@@ -147,19 +143,7 @@ class World:
     @cached_property
     def mechanism(self) -> RandomisedResponse | None:
         """How peers perturb their labels, if they do."""
-        return mechanism(self.config.privacy, self.dataset.classes)
-
-
-def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:
-    options: dict[str, Any] = {
-        "p": config.p,
-        "degree": config.degree,
-        "m": config.m,
-        "k": config.k,
-        "path": config.file,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    return build(config.kind, clients, seed if config.seed is None else config.seed, **given)
+        return self.config.privacy.response(self.dataset.classes)
 
 
 def _availability(config: NetworkConfig, clients: int) -> Availability:

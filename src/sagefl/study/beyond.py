@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any
 
-from ..simulation.config import RunConfig
+from ..runs.config import RunConfig
 from .collect import Record
 from .intervals import Estimate, estimate, t_tail
 from .matrix import Cell, plan, preset_of

@@ -17,9 +17,9 @@ from typing import Any
 
 import polars as pl
 
-from ..simulation.config import RunConfig
-from ..simulation.files import write_text
-from ..simulation.rundir import RunDirectory
+from ..runs.config import RunConfig
+from ..runs.files import write_text
+from ..runs.rundir import RunDirectory
 from .matrix import Cell, StudyError
 from .results import Configuration, Result, Results
 from .runner import done

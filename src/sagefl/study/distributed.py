@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
+from ..runs.config import Execution, RunConfig
 from ..signals import stoppable
-from ..simulation.config import Execution, RunConfig
 from .matrix import Cell, StudyError
 from .runner import Failure, InterruptedStudyError, Watcher, done
 from .work import dataset_of, described, simulate, taken

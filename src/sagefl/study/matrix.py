@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SageflError
+from ..runs.config import RunConfig, merged
 from ..selection.registry import nearest
 from ..settings import parse_options
-from ..simulation.config import RunConfig, merged
 from .published import STAND_INS
 from .results import ALPHAS, METHODS, Configuration
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import SageflError
+from ..runs.config import Execution, RunConfig
 from ..signals import stoppable
-from ..simulation.config import Execution, RunConfig
 from .matrix import Cell
 from .work import described, simulate, taken
 

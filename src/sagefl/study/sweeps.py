@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..runs.files import RunError, write_text
+from ..runs.rundir import RunDirectory
 from ..selection import make
-from ..simulation.files import RunError, write_text
-from ..simulation.rundir import RunDirectory
 from .matrix import Cell, StudyError
 from .runner import done
 
@@ -86,7 +86,7 @@ def _text(value: Any) -> str:
 
 
 def _cell(cell: Cell, folder: Path) -> Iterator[SweepRow]:
-    from ..simulation.replaying import replay_run
+    from ..runs.replaying import replay_run
 
     run = RunDirectory(cell.folder(folder))
     rules = list(_rules())

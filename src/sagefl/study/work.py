@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SageflError
-from ..simulation.config import Execution, RunConfig
+from ..runs.config import Execution, RunConfig
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -45,7 +45,7 @@ def simulate(
     config: RunConfig, directory: Path, execution: Execution, say: Any, dataset: Dataset | None = None
 ) -> None:
     """Run one cell; InterruptedRunError if a signal asked to stop, even where it came too late or a worker heard it."""
-    from ..simulation.rundir import RunDirectory
+    from ..runs.rundir import RunDirectory
     from ..simulation.simulator import InterruptedRunError, Simulator
     from ..simulation.world import World
 
@@ -70,7 +70,7 @@ def described(error: Exception) -> tuple[str, str]:
 
 def taken(directory: Path) -> bool:
     """Whether another process is running this cell now."""
-    from ..simulation.rundir import RunDirectory
+    from ..runs.rundir import RunDirectory
 
     if not (directory / ".lock").is_file():
         return False

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import polars as pl
 
 from ..errors import SageflError
-from ..simulation.config import RunConfig, method_label
-from ..simulation.files import RunError
-from ..simulation.rundir import RunDirectory
+from ..runs.config import RunConfig, method_label
+from ..runs.files import RunError
+from ..runs.rundir import RunDirectory
 from .plain import plain
 
 __all__ = ["READING_ERRORS", "Run", "Shelf"]

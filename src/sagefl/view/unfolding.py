@@ -23,6 +23,10 @@ import polars as pl
 
 from ..data import load
 from ..errors import SageflError
+from ..runs.config import RunConfig
+from ..runs.files import RunError
+from ..runs.losses import Recorded, first_losses, losses_path, read_losses
+from ..runs.replaying import how_told, replay_one
 from ..selection import Outcome, Selector, State, make, replay
 from ..selection.betting import paired_differences, upper_bounds
 from ..selection.explain import conclusion, stage_sentence
@@ -30,10 +34,6 @@ from ..selection.outcome import Stage
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.recorded import RecordedLosses
 from ..selection.requests import Array, Peer
-from ..simulation.config import RunConfig
-from ..simulation.files import RunError
-from ..simulation.losses import Recorded, first_losses, losses_path, read_losses
-from ..simulation.replaying import how_told, replay_one
 from .plain import plain
 from .shelf import Run
 from .world import is_code

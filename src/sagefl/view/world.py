@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import math
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 
-from ..data import EMBEDDED, NAMES, DataError, Federation, load
+from ..data import EMBEDDED, NAMES, DataError, load
 from ..errors import SageflError
-from ..simulation.config import DataConfig, RunConfig, TopologyConfig
-from ..topology import Graph, TopologyError, build
+from ..runs.config import DataConfig, RunConfig
+from ..topology import TopologyError
 from .plain import numbers
 from .shelf import Run
 
@@ -52,7 +51,7 @@ def is_code(dataset: str) -> bool:
 
 def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
     try:
-        graph = _graph(config.topology, config.clients, config.seed)
+        graph = config.topology.graph(config.clients, config.seed)
     except (TopologyError, OSError, ValueError) as error:
         notes.append(f"The graph could not be rebuilt ({error}); shown are the links that decisions mention.")
         return _mentioned(run)
@@ -82,17 +81,9 @@ def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None
 def _label_counts(data: str, clients: int, seed: int) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     config = DataConfig.model_validate(json.loads(data))
     dataset = load(config.dataset)
-    federation = Federation.build(dataset, config.partitioner(dataset), clients, seed, config.anchor, config.eval)
+    federation = config.federation(dataset, clients, seed)
     counts = federation.label_counts.tolist()
     return tuple(map(tuple, counts)), tuple(f"class {c}" for c in range(dataset.classes))
-
-
-def _graph(config: TopologyConfig, clients: int, seed: int) -> Graph:
-    options = {"p": config.p, "degree": config.degree, "m": config.m, "k": config.k, "path": config.file}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if config.file is not None:
-        given["path"] = Path(config.file)
-    return build(config.kind, clients, seed if config.seed is None else config.seed, **given)
 
 
 @lru_cache(maxsize=32)

@@ -18,7 +18,6 @@ from ..selection import Outcome, Probe, Selector, State
 from ..selection.private import RandomisedResponse, priced_for
 from .files import RunError
 from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
-from .privacy import mechanism
 from .rundir import RunDirectory
 
 __all__ = ["ReplayResult", "how_told", "recorded_decisions", "replay_one", "replay_run"]
@@ -119,7 +118,7 @@ def how_told(
     config, first = directory.config, first_losses(directory.path)
     if config.privacy.epsilon is None or first is None:
         return None
-    return mechanism(config.privacy, perturbed_classes(first) or classes_of(config.data.dataset))
+    return config.privacy.response(perturbed_classes(first) or classes_of(config.data.dataset))
 
 
 def _replayed(

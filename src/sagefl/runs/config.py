@@ -16,10 +16,12 @@ from typing import Any, Literal, TypeVar
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ..data import IID, Dataset, Dirichlet, Owners, Partitioner, Shards
+from ..data import IID, Dataset, Dirichlet, Federation, Owners, Partitioner, Shards
 from ..errors import SageflError
+from ..selection.private import RandomisedResponse
 from ..selection.registry import nearest
 from ..settings import option_name, parse_method
+from ..topology import Graph, build
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -86,6 +88,10 @@ class DataConfig(_Section):
             return Dirichlet(self.alpha, self.min_samples)
         return Shards(self.shards) if self.partition == "shards" else IID()
 
+    def federation(self, dataset: Dataset, clients: int, seed: int) -> Federation:
+        """The data set dealt to clients, each part with its three roles."""
+        return Federation.build(dataset, self.partitioner(dataset), clients, seed, self.anchor, self.eval)
+
 
 class TopologyConfig(_Section):
     """Who is whose neighbour."""
@@ -101,6 +107,12 @@ class TopologyConfig(_Section):
     k: int | None = Field(default=None, ge=1, description="degree (regular, ws; default 4)")
     file: str | None = Field(default=None, description="edge list, one pair per line (kind = file)")
     seed: int | None = Field(default=None, ge=0, description="graph seed; default: the run's seed")
+
+    def graph(self, clients: int, seed: int) -> Graph:
+        """The graph of a run with this seed."""
+        options = {"p": self.p, "degree": self.degree, "m": self.m, "k": self.k, "path": self.file}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        return build(self.kind, clients, seed if self.seed is None else self.seed, **given)
 
 
 class NetworkConfig(_Section):
@@ -189,6 +201,10 @@ class PrivacyConfig(_Section):
     mechanism: Literal["k-rr", "bitwise"] = Field(
         default="k-rr", description="randomised response over the classes, or on every bit of the one-hot label"
     )
+
+    def response(self, classes: int) -> RandomisedResponse | None:
+        """How peers perturb their labels, or None where they answer plainly."""
+        return None if self.epsilon is None else RandomisedResponse(self.epsilon, classes, self.mechanism)
 
 
 class RunConfig(_Section):
