@@ -29,7 +29,7 @@ MAY_USE: dict[str, set[str]] = {
     "signals": set(),
     "settings": set(),
     "selection": {"streams"},
-    "exchange": {"selection"} | FOUNDATION,
+    "exchange": {"selection", "learning"} | FOUNDATION,
     "learning": {"selection"} | FOUNDATION,
     "topology": {"selection"} | FOUNDATION,
     "data": {"selection"} | FOUNDATION,

@@ -12,12 +12,14 @@ import json
 import os
 import pstats
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from sagefl.learning.tasks import Task, Train
 from sagefl.learning.training import Local, LocalTraining
 from sagefl.learning.workbench import Workbench
 from sagefl.simulation.engines import Processes, Sequential
@@ -55,11 +57,16 @@ class Stopwatch(LocalTraining):
         self._last = now
 
 
-def train_timed(bench: Workbench, client: int, round: int) -> float:
-    """`Workbench.train` and the seconds it took."""
-    began = time.perf_counter()
-    bench.train(client, round)
-    return time.perf_counter() - began
+@dataclass(frozen=True, eq=False)
+class TrainTimed(Task[float]):
+    """`Train`, and the seconds it took."""
+
+    round: int
+
+    def run(self, bench: Workbench) -> float:
+        began = time.perf_counter()
+        Train(self.client, self.round).run(bench)
+        return time.perf_counter() - began
 
 
 def measure(track: Track) -> dict[str, float]:
@@ -73,7 +80,7 @@ def measure(track: Track) -> dict[str, float]:
                 engine.population.extras[CLOCK].zero_()
                 busy = wall = 0.0
             began = time.perf_counter()
-            busy += sum(engine.map("apply", [(k, train_timed, number) for k in range(track.clients)]))
+            busy += sum(engine.map([TrainTimed(k, number) for k in range(track.clients)]))
             wall += time.perf_counter() - began
         steps = engine.population.extras[CLOCK].sum(0).tolist()
     finally:
@@ -88,10 +95,10 @@ def surroundings(track: Track, top: int = 10) -> list[str]:
     """What one worker does beside the three steps: own time per function, as a share of its training."""
     engine = Sequential(track.world, LocalTraining())
     engine.population.reset(track.world.initial)
-    calls = [(k, 0) for k in range(track.clients)]
-    engine.map("train", calls[:5])  # warm-up
+    tasks = [Train(k, 0) for k in range(track.clients)]
+    engine.map(tasks[:5])  # warm-up
     with cProfile.Profile() as profile:
-        engine.map("train", calls)
+        engine.map(tasks)
     engine.close()
     stats = pstats.Stats(profile)
     whole = stats.total_tt  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from sagefl.learning.layout import Layout
 from sagefl.learning.models import ModelError, build_model
+from sagefl.learning.tasks import Answer, Score, Train
 from sagefl.learning.training import Local, LocalTraining
 from sagefl.learning.workbench import Corpus, Workbench, as_input
 
@@ -48,7 +49,7 @@ def test_training_a_row_equals_adam_on_a_plain_module(make_bench: Make, small: n
     plain = deepcopy(small)
     bench = make_bench(batch_size=4)
     for t in range(3):
-        bench.train(2, t)
+        Train(2, t).run(bench)
     got = bench.layout.views(bench.population.params[2])
     exact = plainly(plain, corpus, orders(bench, 2, 3), 4, fused=True)
     usual = plainly(plain, corpus, orders(bench, 2, 3), 4, fused=False)
@@ -68,7 +69,7 @@ def test_training_a_row_equals_sgd_on_a_plain_module(
     plain = deepcopy(small)
     bench = make_bench(batch_size=4, optimizer="sgd", learning_rate=0.1, momentum=momentum, weight_decay=decay)
     for t in range(3):
-        bench.train(2, t)
+        Train(2, t).run(bench)
     got = bench.layout.views(bench.population.params[2])
     options = {"lr": 0.1, "momentum": momentum, "weight_decay": decay}
     exact = plainly(plain, corpus, orders(bench, 2, 3), 4, torch.optim.SGD, fused=True, **options)
@@ -85,7 +86,7 @@ def test_training_a_row_equals_sgd_on_a_plain_module(
 def test_weight_decay_of_adam_is_that_of_torch(make_bench: Make, small: nn.Module, corpus: Corpus) -> None:
     plain = deepcopy(small)
     bench = make_bench(batch_size=4, weight_decay=0.1)
-    bench.train(2, 0)
+    Train(2, 0).run(bench)
     exact = plainly(plain, corpus, orders(bench, 2, 1), 4, fused=True, weight_decay=0.1)
     for name, view in bench.layout.views(bench.population.params[2]).items():
         assert torch.equal(view, exact.get_parameter(name)), name
@@ -103,7 +104,7 @@ def test_the_paper_model_trains_like_a_plain_one(corpus: Corpus) -> None:
     population.reset(layout.flatten(model))
     data = Corpus(x, corpus.train_y, x, corpus.train_y, 4, [np.arange(40)])
     bench = Workbench(model, layout, population, data, TrainingOptions(batch_size=16), LocalTraining(), seed=1)
-    bench.train(0, 0)
+    Train(0, 0).run(bench)
     optimiser = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
     for part in np.split(bench.batches(0, 0, 0), [16, 32]):
         optimiser.zero_grad()
@@ -117,7 +118,7 @@ def test_padding_stays_zero_and_other_rows_stay_as_they_were(make_bench: Make) -
     bench = make_bench(batch_size=4)
     before = bench.population.params.clone()
     for t in range(4):
-        bench.train(1, t)
+        Train(1, t).run(bench)
     used = torch.zeros(bench.layout.width, dtype=torch.bool)
     for slot in bench.layout.slots:
         used[slot.start : slot.start + slot.size] = True
@@ -132,7 +133,7 @@ def test_padding_stays_zero_and_other_rows_stay_as_they_were(make_bench: Make) -
 def test_training_publishes_the_row(make_bench: Make) -> None:
     bench = make_bench(ages=3)
     for t in range(4):
-        bench.train(0, t)
+        Train(0, t).run(bench)
         assert torch.equal(bench.population.snapshots[t % 3, 0], bench.population.params[0])
     assert not torch.equal(bench.population.snapshots[0, 0], bench.population.snapshots[1, 0])
 
@@ -140,7 +141,7 @@ def test_training_publishes_the_row(make_bench: Make) -> None:
 @pytest.mark.parametrize(("cap", "epochs", "seen"), [(None, 1, 15), (2, 1, 8), (None, 3, 45), (1, 2, 8), (99, 1, 15)])
 def test_the_cap_counts_batches_of_an_epoch(make_bench: Make, cap: int | None, epochs: int, seen: int) -> None:
     bench = make_bench(batch_size=4, max_batches=cap, epochs=epochs)
-    loss, samples = bench.train(0, 0)
+    loss, samples = Train(0, 0).run(bench)
     assert samples == seen
     assert bench.population.steps[0] == sum(-(-min(15, 4 * (cap or 99)) // 4) for _ in range(epochs))
     assert 0 < loss < 3
@@ -155,7 +156,7 @@ def test_the_loss_is_the_mean_over_every_sample_seen(make_bench: Make) -> None:
             self.losses.append((float(value.detach()), len(x)))
             return value
 
-    loss, seen = make_bench(hooks=Told(), batch_size=4, epochs=2).train(0, 0)
+    loss, seen = Train(0, 0).run(make_bench(hooks=Told(), batch_size=4, epochs=2))
     assert seen == sum(n for _, n in Told.losses) == 30
     assert loss == pytest.approx(sum(v * n for v, n in Told.losses) / seen)
 
@@ -164,7 +165,7 @@ def test_resetting_the_optimiser_forgets_moments_and_steps(make_bench: Make) -> 
     fresh, kept = make_bench(reset_optimizer=True), make_bench(reset_optimizer=False)
     for bench in (fresh, kept):
         for t in range(2):
-            bench.train(0, t)
+            Train(0, t).run(bench)
     assert (fresh.population.steps[0], kept.population.steps[0]) == (1, 2)
     assert not torch.equal(fresh.population.params, kept.population.params)
 
@@ -176,7 +177,7 @@ def test_hooks_can_freeze_columns_and_edit_gradients(make_bench: Make) -> None:
 
     bench = make_bench(hooks=Frozen())
     before = bench.population.params[0].clone()
-    bench.train(0, 0)
+    Train(0, 0).run(bench)
     head = slice(bench.layout.shared_stop, None)
     assert torch.equal(bench.population.params[0, head], before[head])
     assert bench.population.first[0, head].eq(0).all()
@@ -188,7 +189,7 @@ def test_hooks_can_freeze_columns_and_edit_gradients(make_bench: Make) -> None:
 
     bench = make_bench(hooks=Still())
     before = bench.population.params[0].clone()
-    bench.train(0, 0)
+    Train(0, 0).run(bench)
     assert torch.equal(bench.population.params[0], before)
 
 
@@ -213,14 +214,14 @@ def test_dropout_depends_on_round_and_client_only(make_bench: Make) -> None:
     """What else was drawn before, or who trained before, must not matter; nor must the caller's generator move."""
     first = make_bench(Noisy())
     initial = first.population.params.clone()
-    first.train(0, 0)
-    first.train(1, 0)
+    Train(0, 0).run(first)
+    Train(1, 0).run(first)
     second = make_bench(Noisy())
     second.population.params.copy_(initial)
     torch.rand(17)
     state = torch.get_rng_state()
-    second.train(1, 0)
-    second.train(0, 0)
+    Train(1, 0).run(second)
+    Train(0, 0).run(second)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first.population.params, second.population.params)
     assert not torch.equal(second.population.params[0], second.population.params[1])
@@ -228,15 +229,15 @@ def test_dropout_depends_on_round_and_client_only(make_bench: Make) -> None:
 
 def test_probes_and_scores_are_without_dropout(make_bench: Make) -> None:
     bench = make_bench(Noisy())
-    bench.train(0, 0)
-    bench.train(1, 0)
+    Train(0, 0).run(bench)
+    Train(1, 0).run(bench)
     indices = np.arange(20)
-    z = bench.answer(1, 0, 0, indices, "latents")
+    z = Answer(1, 0, 0, indices, "latents").run(bench)
     bench.model.train()
-    scores = bench.score(0, 0, z[None], indices, "ce")
+    scores = Score(0, 0, z[None], indices, "ce").run(bench)
     bench.model.train()
-    assert np.array_equal(scores, bench.score(0, 0, z[None], indices, "ce"))
-    assert np.array_equal(z, bench.answer(1, 0, 0, indices, "latents"))
+    assert np.array_equal(scores, Score(0, 0, z[None], indices, "ce").run(bench))
+    assert np.array_equal(z, Answer(1, 0, 0, indices, "latents").run(bench))
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(7), nn.InstanceNorm1d(7, track_running_stats=True)])
@@ -259,6 +260,6 @@ def test_a_buffer_that_changes_is_refused_and_a_constant_one_is_not(make_bench: 
             return super().forward(x)
 
     with pytest.raises(ModelError, match="'seen' changed during training"):
-        make_bench(Counting()).train(0, 0)
+        Train(0, 0).run(make_bench(Counting()))
     assert any(b.dtype == torch.int64 for b in small.buffers())
-    make_bench(small).train(0, 0)
+    Train(0, 0).run(make_bench(small))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import log
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 from sagefl.learning.layout import Layout
 from sagefl.learning.models import ModelError
 from sagefl.learning.population import Population
+from sagefl.learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Score, Train
 from sagefl.learning.training import LocalTraining, TrainingOptions
 from sagefl.learning.workbench import Corpus, Workbench, as_input, clipped_ce
 
@@ -31,7 +31,7 @@ def bench(make_bench: Make) -> Workbench:
     made = make_bench(batch_size=4, ages=2, learning_rate=0.05)
     for t in range(2):
         for k in range(4):
-            made.train(k, t)
+            Train(k, t).run(made)
     return made
 
 
@@ -49,42 +49,42 @@ def logits(bench: Workbench, row: torch.Tensor, indices: np.ndarray) -> torch.Te
 
 @pytest.mark.parametrize("kind", ["labels", "latents", "probs"])
 def test_answers_do_not_depend_on_labels_and_no_argument_carries_any(bench: Workbench, kind: str) -> None:
-    told = bench.answer(1, 1, 0, ALL, kind)
+    told = Answer(1, 1, 0, ALL, kind).run(bench)
     wrong = (bench.corpus.train_y + 1) % 4
     bench.corpus = replace(bench.corpus, train_y=wrong, test_y=(bench.corpus.test_y + 1) % 4)
-    assert np.array_equal(told, bench.answer(1, 1, 0, ALL, kind))
-    assert list(inspect.signature(bench.answer).parameters) == ["client", "round", "age", "indices", "kind"]
+    assert np.array_equal(told, Answer(1, 1, 0, ALL, kind).run(bench))
+    assert [f.name for f in fields(Answer)] == ["client", "round", "age", "indices", "kind"]
 
 
 def test_answers_are_those_of_the_published_model(bench: Workbench) -> None:
     row = bench.population.snapshots[1, 2].clone()
     expected = logits(bench, row, ALL)
     bench.population.params[2].add_(1.0)  # what happens to the row after publishing is nobody's business
-    assert np.array_equal(bench.answer(2, 1, 0, ALL, "labels"), expected.argmax(1).numpy())
-    assert np.allclose(bench.answer(2, 1, 0, ALL, "probs"), expected.log_softmax(1).numpy(), atol=1e-6)
+    assert np.array_equal(Answer(2, 1, 0, ALL, "labels").run(bench), expected.argmax(1).numpy())
+    assert np.allclose(Answer(2, 1, 0, ALL, "probs").run(bench), expected.log_softmax(1).numpy(), atol=1e-6)
 
 
 def test_a_stale_link_is_answered_from_the_older_snapshot(bench: Workbench) -> None:
-    old = bench.answer(2, 1, 1, ALL, "probs")
-    assert np.array_equal(old, bench.answer(2, 0, 0, ALL, "probs"))
-    assert not np.array_equal(old, bench.answer(2, 1, 0, ALL, "probs"))
+    old = Answer(2, 1, 1, ALL, "probs").run(bench)
+    assert np.array_equal(old, Answer(2, 0, 0, ALL, "probs").run(bench))
+    assert not np.array_equal(old, Answer(2, 1, 0, ALL, "probs").run(bench))
 
 
 def test_latents_are_scored_through_the_receivers_own_head(bench: Workbench) -> None:
-    z = bench.answer(3, 1, 0, ALL, "latents")
+    z = Answer(3, 1, 0, ALL, "latents").run(bench)
     head = bench.layout.views(bench.population.snapshots[1, 0])
     through = torch.from_numpy(z) @ head["head.weight"].T + head["head.bias"]
     y = bench.corpus.train_y[:60]
-    error, ce = (bench.score(0, 1, z[None], ALL, loss)[0] for loss in ("error", "ce"))
+    error, ce = (Score(0, 1, z[None], ALL, loss).run(bench)[0] for loss in ("error", "ce"))
     assert np.array_equal(error, (through.argmax(1) != y).float().numpy())
     assert np.allclose(ce, clipped_ce(through, y).numpy(), atol=1e-6)
-    assert not np.array_equal(error, bench.score(3, 1, z[None], ALL, "error")[0])
+    assert not np.array_equal(error, Score(3, 1, z[None], ALL, "error").run(bench)[0])
 
 
 def test_inference_does_not_depend_on_the_order_in_which_clients_are_served(bench: Workbench) -> None:
     calls = [(k, 1, 0, ALL[k : k + 20], "probs") for k in range(4)]
-    forwards = [bench.answer(*call) for call in calls]
-    backwards = [bench.answer(*call) for call in calls[::-1]][::-1]
+    forwards = [Answer(*call).run(bench) for call in calls]
+    backwards = [Answer(*call).run(bench) for call in calls[::-1]][::-1]
     assert all(np.array_equal(a, b) for a, b in zip(forwards, backwards, strict=True))
 
 
@@ -110,14 +110,14 @@ def test_models_without_latents_say_what_they_lack(make_bench: Make) -> None:
             return self.body(x)
 
     bench = make_bench(Bare())
-    bench.train(0, 0)
-    assert bench.answer(0, 0, 0, ALL, "labels").shape == (60,)
+    Train(0, 0).run(bench)
+    assert Answer(0, 0, 0, ALL, "labels").run(bench).shape == (60,)
     with pytest.raises(ModelError, match=r"latent\(x\) and head\(z\); Bare has no latent"):
-        bench.answer(0, 0, 0, ALL, "latents")
+        Answer(0, 0, 0, ALL, "latents").run(bench)
     with pytest.raises(ModelError, match="Bare has no head"):
-        bench.score(0, 0, np.zeros((1, 60, 4), np.float32), ALL, "error")
+        Score(0, 0, np.zeros((1, 60, 4), np.float32), ALL, "error").run(bench)
     with pytest.raises(ModelError, match="no head to publish"):
-        bench.read(0, 0, "head")
+        ReadPart(0, 0, "head").run(bench)
 
 
 # Inspections and readings ---------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_inspection_judges_whole_models_on_ones_own_samples(bench: Workbench) ->
         "distance": [0.0, (rows[1] - rows[0])[bench.layout.shared].norm()],
     }
     for metric, values in expected.items():
-        found = bench.inspect(0, 1, models, None, ALL, metric)
+        found = InspectModels(0, 1, models, None, ALL, metric).run(bench)
         assert np.allclose(found, np.stack([np.asarray(v) for v in values]), atol=1e-5), metric
 
 
@@ -144,8 +144,8 @@ def test_a_group_is_judged_as_its_average_under_ones_own_head(bench: Workbench) 
     average = p.snapshots[1, 0].clone()
     average[bench.layout.shared] = (p.snapshots[1, 1] + p.snapshots[1, 3])[bench.layout.shared] / 2
     expected = F.cross_entropy(logits(bench, average, ALL), bench.corpus.train_y[:60])
-    found = bench.inspect(0, 1, [(1, 0), (3, 0), None], [[0, 1], [2]], ALL, "ce")
-    own = bench.inspect(0, 1, [None], None, ALL, "ce")
+    found = InspectModels(0, 1, [(1, 0), (3, 0), None], [[0, 1], [2]], ALL, "ce").run(bench)
+    own = InspectModels(0, 1, [None], None, ALL, "ce").run(bench)
     assert found[0] == pytest.approx(expected.item(), abs=1e-6)
     assert found[1] == own[0]
 
@@ -153,20 +153,20 @@ def test_a_group_is_judged_as_its_average_under_ones_own_head(bench: Workbench) 
 def test_a_diverged_model_measures_badly_but_finitely(bench: Workbench) -> None:
     bench.population.snapshots[1, 2].fill_(torch.nan)
     for metric in ("error", "ce", "losses", "distance"):
-        assert np.isfinite(bench.inspect(0, 1, [(2, 0)], None, ALL, metric)).all()
-    assert bench.inspect(0, 1, [(2, 0)], None, ALL, "ce")[0] > 1e30
-    assert np.isfinite(bench.read(2, 1, "head")).all()
+        assert np.isfinite(InspectModels(0, 1, [(2, 0)], None, ALL, metric).run(bench)).all()
+    assert InspectModels(0, 1, [(2, 0)], None, ALL, "ce").run(bench)[0] > 1e30
+    assert np.isfinite(ReadPart(2, 1, "head").run(bench)).all()
 
 
 def test_readings_are_the_head_and_its_last_layer(bench: Workbench) -> None:
     views = bench.layout.views(bench.population.snapshots[1, 3])
-    head = bench.read(3, 1, "head")
+    head = ReadPart(3, 1, "head").run(bench)
     assert np.array_equal(head, torch.cat([views["head.weight"].flatten(), views["head.bias"]]).numpy())
-    assert np.array_equal(bench.read(3, 1, "last-layer"), views["head.weight"].flatten().numpy())
-    assert np.array_equal(bench.read(3, 1, "head", 1), bench.read(3, 0, "head"))
-    assert not np.array_equal(bench.read(3, 1, "head", 1), head)
+    assert np.array_equal(ReadPart(3, 1, "last-layer").run(bench), views["head.weight"].flatten().numpy())
+    assert np.array_equal(ReadPart(3, 1, "head", 1).run(bench), ReadPart(3, 0, "head").run(bench))
+    assert not np.array_equal(ReadPart(3, 1, "head", 1).run(bench), head)
     with pytest.raises(ValueError, match="it does: head, last-layer"):
-        bench.read(3, 1, "diary")
+        ReadPart(3, 1, "diary").run(bench)
 
 
 # Mixing ---------------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_mixing_is_one_dense_matrix_product_in_any_order_and_spares_heads(matrix
     bench = mixable()
     before = bench.population.params.clone()
     for k in order:
-        bench.mix(k, 0, matrix[k, k], pulls(matrix[k], k))
+        MixBlocks(k, 0, matrix[k, k], pulls(matrix[k], k)).run(bench)
     shared = bench.layout.shared
     expected = matrix @ before[:, shared].double().numpy()
     assert np.allclose(bench.population.params[:, shared].numpy(), expected, atol=1e-6)
@@ -214,14 +214,14 @@ def test_mixing_is_one_dense_matrix_product_in_any_order_and_spares_heads(matrix
     assert torch.equal(bench.population.snapshots[0], before)
     again = mixable()
     for k in range(4):
-        again.mix(k, 0, matrix[k, k], pulls(matrix[k], k))
+        MixBlocks(k, 0, matrix[k, k], pulls(matrix[k], k)).run(again)
     assert torch.equal(again.population.params, bench.population.params)
 
 
 def test_a_stale_pull_takes_the_older_block() -> None:
     bench = mixable(ages=2)
     mine, old = bench.population.params[0].clone(), bench.population.snapshots[1, 3].clone()
-    bench.mix(0, 2, 0.5, ((3, 1, 0.5),))  # round 2 publishes into slot 0, round 1 did into slot 1
+    MixBlocks(0, 2, 0.5, ((3, 1, 0.5),)).run(bench)  # round 2 publishes into slot 0, round 1 did into slot 1
     shared = bench.layout.shared
     assert torch.allclose(bench.population.params[0, shared], (mine + old)[shared] / 2)
 
@@ -232,9 +232,9 @@ def test_the_whole_way_of_a_head_is_training_alone(make_bench: Make) -> None:
     head = slice(bench.layout.shared_stop, None)
     for t in range(3):
         for k in range(4):
-            bench.train(k, t)
+            Train(k, t).run(bench)
         trained = bench.population.params[:, head].clone()
         for k in range(4):
-            bench.mix(k, t, 0.5, (((k + 1) % 4, 0, 0.5),))
+            MixBlocks(k, t, 0.5, (((k + 1) % 4, 0, 0.5),)).run(bench)
         assert torch.equal(bench.population.params[:, head], trained)
         assert len({tuple(row.tolist()) for row in trained}) == 4

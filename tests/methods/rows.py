@@ -45,20 +45,9 @@ class Rows:
         layer.begin(rows, clients)
         return rows
 
-    def map(self, task: str, calls: Sequence[tuple[Any, ...]], weights: Sequence[float] | None = None) -> list[Any]:
-        """Steps and plain mixing, one after another."""
-        return [getattr(self, task)(*call) for call in calls]
-
-    def apply(self, client: int, step: Any, *args: Any) -> Any:
-        return step(self, client, *args)
-
-    def mix(self, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
-        mine = self.population.params[client, self.layout.shared]
-        mine.mul_(own)
-        for peer, age, weight in pulls:
-            mine.add_(
-                self.population.snapshots[self.population.slot(round, age), peer, self.layout.shared], alpha=weight
-            )
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        """Tasks of an exchange layer, one after another."""
+        return [task.run(self) for task in tasks]
 
     def train(self, generator: torch.Generator, scale: float = 0.1) -> None:
         """Every parameter moves at random, heads too."""

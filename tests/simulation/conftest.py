@@ -30,8 +30,8 @@ class Kept:
     def __init__(self, pool: Processes) -> None:
         self.pool, self.population = pool, pool.population
 
-    def map(self, task: str, calls: Sequence[Any], weights: Sequence[float] | None = None) -> list[Any]:
-        return self.pool.map(task, calls, weights)
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        return self.pool.map(tasks)
 
     def close(self) -> None:
         pass

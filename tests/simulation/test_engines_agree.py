@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from small_runs import CORE, KINDS, ROUGH, CrashAfter, CrashError, config, differing, files, simulate, world
 
+from sagefl.learning.tasks import Task
 from sagefl.learning.training import LocalTraining
+from sagefl.learning.workbench import Workbench
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.engines import EngineError, Sequential, make_engine
@@ -112,16 +115,44 @@ def test_results_come_in_the_order_of_the_calls(pools: Pools) -> None:
     pool = pools(PLAIN[0], 3)
     order = np.random.default_rng(3).integers(0, 8, 300).tolist()  # so many that chunks hold several
     weights = np.random.default_rng(4).random(300).tolist()
-    assert [k for k, _ in pool.map("apply", [(k, _name) for k in order], weights)] == order
-    assert pool.map("apply", []) == []
+    assert [k for k, _ in pool.map([WhoAmI(k, w) for k, w in zip(order, weights, strict=True)])] == order
+    assert pool.map([]) == []
 
 
-def _name(bench: object, client: int) -> tuple[int, int]:
-    return client, os.getpid()
+@dataclass(frozen=True, eq=False)
+class WhoAmI(Task[tuple[int, int]]):
+    """The client, and the process that works for it."""
+
+    load: float = 1.0
+
+    @property
+    def weight(self) -> float:
+        return self.load
+
+    def run(self, bench: Workbench) -> tuple[int, int]:
+        return self.client, os.getpid()
+
+
+@dataclass(frozen=True, eq=False)
+class Stumble(Task[None]):
+    """A task with a bug."""
+
+    round: int
+
+    def run(self, bench: Workbench) -> None:
+        raise TypeError("a bug")
+
+
+def test_a_failure_names_its_task_client_and_round(pools: Pools) -> None:
+    """And stays what it was: a bug keeps its type and its traceback, from wherever it was raised."""
+    for engine in (Sequential(world(PLAIN[0]), LocalTraining()), pools(PLAIN[0], 3)):
+        with pytest.raises(TypeError, match="a bug") as caught:
+            engine.map([WhoAmI(1), Stumble(5, 2)])
+        assert caught.value.__notes__ == ["This happened in Stumble of client 5 in round 2."]
 
 
 def test_the_work_is_done_by_the_workers(pools: Pools) -> None:
-    pids = {pid for _, pid in pools(PLAIN[0], 3).map("apply", [(k % 6, _name) for k in range(200)])}
+    pids = {pid for _, pid in pools(PLAIN[0], 3).map([WhoAmI(k % 6) for k in range(200)])}
     assert os.getpid() not in pids
     assert 1 <= len(pids) <= 3
 
@@ -129,13 +160,12 @@ def test_the_work_is_done_by_the_workers(pools: Pools) -> None:
 @pytest.mark.parametrize("count", [0, 1, 5, 100])
 def test_chunks_hold_every_call_once_heaviest_first(count: int, pools: Pools) -> None:
     weights = np.random.default_rng(0).integers(1, 50, count).astype(float).tolist()
-    for given in (weights, None):
-        chunks = pools(PLAIN[0], 3).pool._chunks(count, given)
-        assert sorted(i for chunk in chunks for i in chunk) == list(range(count))
-        assert all(chunks)
-        assert len(chunks) <= 3 * 24 + 1
+    chunks = pools(PLAIN[0], 3).pool._chunks(weights)
+    assert sorted(i for chunk in chunks for i in chunk) == list(range(count))
+    assert all(chunks)
+    assert len(chunks) <= 3 * 24 + 1
     if count:
-        assert weights[pools(PLAIN[0], 3).pool._chunks(count, weights)[0][0]] == max(weights)
+        assert weights[chunks[0][0]] == max(weights)
 
 
 def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:

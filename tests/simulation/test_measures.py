@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import ROUGH, config, simulate, world
 
+from sagefl.learning.tasks import Train
 from sagefl.learning.training import LocalTraining
 from sagefl.learning.workbench import clipped_ce
 from sagefl.runs.rundir import DECISIONS, METRICS, RunDirectory
@@ -33,7 +34,7 @@ def engine() -> Any:
     """Eight clients, trained for a round each on their own."""
     made = Sequential(world(config()), LocalTraining())
     made.population.reset(world(config()).initial)
-    made.map("train", [(k, 0) for k in range(8)])
+    made.map([Train(k, 0) for k in range(8)])
     yield made
     made.close()
 
@@ -166,7 +167,7 @@ def test_the_proxy_check_is_about_the_model_that_a_late_link_carries() -> None:
     engine = Sequential(own, LocalTraining())
     engine.population.reset(own.initial)
     for round in range(2):
-        engine.map("train", [(k, round) for k in range(8)])
+        engine.map([Train(k, round) for k in range(8)])
     _says(own, engine, 1, 1, 3)
     _says(own, engine, 0, 1, 5)
     peers = [[1], [], [1], *[[]] * 5]

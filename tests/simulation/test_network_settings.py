@@ -11,14 +11,16 @@ import pytest
 from safetensors.torch import load_file
 from small_runs import config, simulate, world
 
+from sagefl.learning.tasks import Answer, InspectModels, ReadPart, Train
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.selection import ME, Decision, Exchange, Hood, Inspect, Read, Reason, Selector
 from sagefl.selection.outcome import State
 from sagefl.selection.selector import Deciding, Draws
 from sagefl.simulation.engines import Sequential
-from sagefl.simulation.simulator import _publish_twofold
+from sagefl.simulation.misbehaving import PublishTwofold
 from sagefl.simulation.waves import Waves
+from sagefl.topology import Misbehaviour
 
 COMPLETE = {"kind": "complete", "p": None}
 
@@ -108,8 +110,8 @@ def poisoned() -> Any:
     engine = Sequential(own, LocalTraining())
     engine.population.reset(own.initial)
     for t in range(2):
-        engine.map("train", [(k, t) for k in range(8)])
-        engine.map("apply", [(k, _publish_twofold, t, bool(own.culprits[k]), 1, 1.0, "noise") for k in range(8)])
+        engine.map([Train(k, t) for k in range(8)])
+        engine.map([PublishTwofold(k, t, bool(own.culprits[k]), 1, Misbehaviour()) for k in range(8)])
     yield own, engine
     engine.close()
 
@@ -122,9 +124,9 @@ def test_a_stale_poisoner_still_answers_with_its_honest_model(poisoned: tuple[An
     for age in (0, 1):
         slot = p.slot(1, age)
         assert (p.voices[slot, culprit, shared] != p.snapshots[slot, culprit, shared]).any()
-        (said,) = engine.map("answer", [(culprit, 1, age, anchors, "probs")])
+        (said,) = engine.map([Answer(culprit, 1, age, anchors, "probs")])
         p.snapshots[slot, culprit].zero_()
-        assert np.array_equal(said, engine.map("answer", [(culprit, 1, age, anchors, "probs")])[0])
+        assert np.array_equal(said, engine.map([Answer(culprit, 1, age, anchors, "probs")])[0])
     assert (p.voices[p.slot(1), culprit] == p.params[culprit]).all()
 
 
@@ -143,14 +145,14 @@ def test_whoever_inspects_sees_the_model_that_is_handed_over(poisoned: tuple[Any
     own, engine = poisoned
     culprit, other = int(np.flatnonzero(own.culprits)[0]), int(np.flatnonzero(~own.culprits)[0])
     samples = own.federation.roles[other].train[:200]
-    (found,) = engine.map("inspect", [(other, 1, [(culprit, 0), None], None, samples, "ce")])
+    (found,) = engine.map([InspectModels(other, 1, [(culprit, 0), None], None, samples, "ce")])
     p = engine.population
     p.snapshots[p.slot(1), culprit].copy_(p.voices[p.slot(1), culprit])
-    (honest,) = engine.map("inspect", [(other, 1, [(culprit, 0), None], None, samples, "ce")])
+    (honest,) = engine.map([InspectModels(other, 1, [(culprit, 0), None], None, samples, "ce")])
     assert found[0] != honest[0]
     assert found[1] == honest[1]
-    (itself,) = engine.map("inspect", [(culprit, 1, [None], None, samples, "ce")])
-    (at_heart,) = engine.map("inspect", [(other, 1, [(culprit, 0)], None, samples, "ce")])
+    (itself,) = engine.map([InspectModels(culprit, 1, [None], None, samples, "ce")])
+    (at_heart,) = engine.map([InspectModels(other, 1, [(culprit, 0)], None, samples, "ce")])
     assert itself[0] == at_heart[0]
 
 
@@ -210,7 +212,7 @@ def test_a_wave_answers_readings_and_inspections_of_oneself_and_of_groups() -> N
     engine = Sequential(own, LocalTraining())
     engine.population.reset(own.initial)
     for t in range(2):
-        trained = engine.map("train", [(k, t) for k in range(8)])
+        trained = engine.map([Train(k, t) for k in range(8)])
     losses, samples = {k: v for k, (v, _) in enumerate(trained)}, {k: n for k, (_, n) in enumerate(trained)}
     losses[3] = float("nan")
     view = own.view(1)
@@ -224,13 +226,13 @@ def test_a_wave_answers_readings_and_inspections_of_oneself_and_of_groups() -> N
     assert np.isfinite(float(told["loss"][3]))
     assert [int(v) for v in told["samples"]] == [samples[k] for k in range(8)]
     assert float(told["mood"][2]) == 0.7
-    (mine,) = engine.map("read", [(0, 1, "head", 0)])
-    (late,) = engine.map("read", [(4, 1, "head", 1)])
+    (mine,) = engine.map([ReadPart(0, 1, "head", 0)])
+    (late,) = engine.map([ReadPart(4, 1, "head", 1)])
     assert np.array_equal(told["head"][0], mine)
     assert np.array_equal(told["head"][4], late)  # a late link reads what was published a round ago
     assert told["distance"][0] == 0 < told["distance"][1]
     assert told["losses"].shape == (8, len(own.federation.roles[0].anchor))
-    (alone,) = engine.map("inspect", [(0, 1, [None], None, own.federation.roles[0].train, "ce")])
+    (alone,) = engine.map([InspectModels(0, 1, [None], None, own.federation.roles[0].train, "ce")])
     assert told["pairs"][0] == alone[0]
     assert decisions[0].outcome.inspected == tuple(range(1, 8))
     assert decisions[0].outcome.reads["head"] == 7

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from small_runs import CORE, KINDS, ROUGH, config, differing, files, world
 
+from sagefl.learning.tasks import ReadPart, Task
 from sagefl.learning.training import LocalTraining
 from sagefl.methods import Method, methods
 from sagefl.runs.config import Execution, RunConfig
@@ -120,23 +121,27 @@ def test_raylets_killed_again_and_again_change_nothing(
 # Where rows and data are ----------------------------------------------------------------------------------------------
 
 
-def look(bench: Any, client: int) -> tuple[int, int, str]:
+class Look(Task[tuple[int, int, str]]):
     """In an actor: its process, how many rows it holds, and what the training images are mapped from."""
-    import os
 
-    at = bench.corpus.train_x.data_ptr()
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, *_, source = line.split(maxsplit=5)
-        start, stop = (int(x, 16) for x in span.split("-"))
-        if start <= at < stop:
-            return os.getpid(), len(bench.population.held.params), source
-    raise AssertionError("images without a mapping")
+    def run(self, bench: Any) -> tuple[int, int, str]:
+        import os
+
+        at = bench.corpus.train_x.data_ptr()
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, *_, source = line.split(maxsplit=5)
+            start, stop = (int(x, 16) for x in span.split("-"))
+            if start <= at < stop:
+                return os.getpid(), len(bench.population.held.params), source
+        raise AssertionError("images without a mapping")
 
 
-def peep(bench: Any, client: int, round: int) -> float:
+class Peep(Task[float]):
     """Reads the next client's published row and has not said so."""
-    p = bench.population
-    return float(p.snapshots[p.slot(round), (client + 1) % 8].sum())
+
+    def run(self, bench: Any) -> float:
+        p = bench.population
+        return float(p.snapshots[p.slot(0), (self.client + 1) % 8].sum())
 
 
 class Peeping(Method):
@@ -153,23 +158,23 @@ def test_actors_hold_their_own_rows_and_map_the_data_and_refuse_what_cannot_be_s
     nodes.grow_to(2)
     engine = make_engine("ray", world(config("peeping")), LocalTraining(), ray_address=nodes.address)
     try:
-        seen = engine.map("apply", [(k, look) for k in range(8)])
+        seen = engine.map([Look(k) for k in range(8)])
         rows = {pid: rows for pid, rows, _ in seen}
         assert len(rows) == 2
         assert sum(rows.values()) == 8
         assert all("/dev/shm" in source for _, _, source in seen), seen
-        assert engine.map("apply", []) == []
+        assert engine.map([]) == []
         with pytest.raises(ValueError, match="a client publishes no 'shoe size'"):  # the error of the work itself
-            engine.map("read", [(0, 0, "shoe size")])
+            engine.map([ReadPart(0, 0, "shoe size")])
         with pytest.raises(EngineError, match=REFUSED):
-            engine.map("apply", [(k, peep, 0) for k in range(8)])
+            engine.map([Peep(k) for k in range(8)])
     finally:
         engine.close()
 
 
 REFUSED = (
-    r"method 'peeping' cannot run on a population in shards: its step .*\.peep reads the row of client \d of "
-    r"'snapshots' without having declared it\. Declare whose rows it reads .*--engine processes"
+    r"method 'peeping' cannot run on a population in shards: its task .*\.Peep reads the row of client \d of "
+    r"'snapshots' without having declared it\. Say in its `rows` whose rows it reads.*--engine processes"
 )
 
 

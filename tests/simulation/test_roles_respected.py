@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from small_runs import ROUGH, altered, config, mini, simulate, world
 
 from sagefl.data import Dataset, Federation
+from sagefl.learning.tasks import Answer, MixBlocks, Score, Task
 from sagefl.learning.workbench import Workbench
 from sagefl.runs.config import RunConfig
 from sagefl.simulation.engines import Sequential
@@ -40,14 +41,14 @@ def test_the_samples_that_are_trained_on_are_the_clients_own_training_samples(
 ) -> None:
     """Spied at the only door through which samples enter training."""
     used: dict[int, set[int]] = {}
-    take = Workbench._samples
+    take = Workbench.samples
 
     def spy(bench: Workbench, indices: np.ndarray) -> Any:
         client = next(k for k, shard in enumerate(bench.corpus.shards) if indices[0] in shard)
         used.setdefault(client, set()).update(indices.tolist())
         return take(bench, indices)
 
-    monkeypatch.setattr(Workbench, "_samples", spy)
+    monkeypatch.setattr(Workbench, "samples", spy)
     settings = config("sage-os", training={"max_batches": None, "batch_size": 64}, rounds=2)
     simulate(tmp_path / "run", settings)
     for client, roles in enumerate(world(settings).federation.roles):
@@ -100,67 +101,69 @@ def test_choices_are_made_on_anchors(tmp_path: Path) -> None:
 class Listening(Sequential):
     """The reference engine, writing down what it is asked to do."""
 
-    heard: list[tuple[str, tuple[Any, ...]]]
+    heard: list[Task[Any]]
 
-    def map(self, task: str, calls: Any, weights: Any = None) -> list[Any]:
-        self.heard += [(task, call) for call in calls]
-        return super().map(task, calls, weights)
+    def map(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+        self.heard += tasks
+        return super().map(tasks)
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[Any, ...]]]:
-    """Every call of every task of the runs that follow."""
-    calls: list[tuple[str, tuple[Any, ...]]] = []
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[Task[Any]]:
+    """Every task of the runs that follow."""
+    tasks: list[Task[Any]] = []
 
     def make(name: str, own: World, hooks: Any, **options: Any) -> Listening:
         engine = Listening(own, hooks, options.get("extras"))
-        engine.heard = calls
+        engine.heard = tasks
         return engine
 
     monkeypatch.setattr("sagefl.simulation.simulator.make_engine", make)
-    return calls
+    return tasks
 
 
 @pytest.mark.parametrize("method", ["sage-os", "sage-os:kind=latents:loss=ce", "aq-128:kind=probs"])
 @pytest.mark.parametrize("network", [{}, ROUGH], ids=["plain", "rough"])
 def test_a_probe_carries_positions_of_anchor_inputs_and_no_labels(
-    tmp_path: Path, heard: list[tuple[str, tuple[Any, ...]]], method: str, network: dict[str, Any]
+    tmp_path: Path, heard: list[Task[Any]], method: str, network: dict[str, Any]
 ) -> None:
     settings = config(method, **network, evaluation={"mechanisms": False})
     simulate(tmp_path / "run", settings)
-    probes = [call for task, call in heard if task == "answer"]
+    probes = [task for task in heard if isinstance(task, Answer)]
     assert probes
     anchors = set(positions(settings, "anchor").tolist())
-    for peer, round, age, inputs, kind in probes:
-        assert {type(peer), type(round), type(age), type(kind)} <= {int, str}
-        assert inputs.dtype == np.int64
-        assert set(inputs.tolist()) <= anchors
-        own = world(settings).federation.roles[peer]
-        assert not set(inputs.tolist()) & set(own.all.tolist())  # a peer is asked about others' samples, never its own
-    scored = [call for task, call in heard if task == "score"]
+    for probe in probes:
+        assert {type(probe.client), type(probe.round), type(probe.age), type(probe.kind)} <= {int, str}
+        assert [f.name for f in fields(probe)] == ["client", "round", "age", "indices", "kind"]
+        assert probe.indices.dtype == np.int64
+        inputs = set(probe.indices.tolist())
+        assert inputs <= anchors
+        own = world(settings).federation.roles[probe.client]
+        assert not inputs & set(own.all.tolist())  # a peer is asked about others' samples, never its own
+    scored = [task for task in heard if isinstance(task, Score)]
     assert bool(scored) == ("latents" in method)
-    for client, _, _, indices, _ in scored:  # through the head of the client that owns the anchors
-        assert set(indices.tolist()) <= set(world(settings).federation.roles[client].anchor.tolist())
+    for task in scored:  # through the head of the client that owns the anchors
+        assert set(task.indices.tolist()) <= set(world(settings).federation.roles[task.client].anchor.tolist())
 
 
-def test_each_peer_answers_once_a_wave(tmp_path: Path, heard: list[tuple[str, tuple[Any, ...]]]) -> None:
+def test_each_peer_answers_once_a_wave(tmp_path: Path, heard: list[Task[Any]]) -> None:
     settings = config("aq-128", rounds=1, evaluation={"mechanisms": False})
     simulate(tmp_path / "run", settings)
-    asked = [call[0] for task, call in heard if task == "answer"]
+    asked = [task.client for task in heard if isinstance(task, Answer)]
     assert sorted(asked) == sorted(set(asked))
 
 
 def test_heads_change_by_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[bool, bool]] = []
-    mix: Callable[..., None] = Workbench.mix
+    mix: Callable[..., None] = MixBlocks.run
 
-    def spy(bench: Workbench, client: int, *rest: Any) -> None:
-        row, stop = bench.population.params[client], bench.layout.shared_stop
+    def spy(task: MixBlocks, bench: Workbench) -> None:
+        row, stop = bench.population.params[task.client], bench.layout.shared_stop
         before = row.clone()
-        mix(bench, client, *rest)
+        mix(task, bench)
         seen.append((bool((row[stop:] == before[stop:]).all()), bool((row[:stop] == before[:stop]).all())))
 
-    monkeypatch.setattr(Workbench, "mix", spy)
+    monkeypatch.setattr(MixBlocks, "run", spy)
     simulate(tmp_path / "run", config("aq-128"))
     assert all(head_kept for head_kept, _ in seen)
     assert not any(block_kept for _, block_kept in seen)

@@ -12,16 +12,16 @@ import pytest
 import torch
 from small_runs import config, differing, files, simulate, world
 
-from sagefl.exchange import Row
-from sagefl.exchange.compression import send, step
-from sagefl.exchange.masks import masked_average
+from sagefl.exchange.compression import Send, Step
+from sagefl.exchange.masks import MaskedAverage
 from sagefl.learning.population import Population
+from sagefl.learning.tasks import Evaluate, InspectModels, MixBlocks, Row, Task, Train
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.simulation import simulator
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.engines.base import LostRowsError
-from sagefl.simulation.engines.sharding import NotHereError, Shard, deal, needs
+from sagefl.simulation.engines.sharding import NotHereError, Shard, deal
 
 Reference = Callable[..., Path]
 
@@ -39,12 +39,13 @@ def test_every_client_is_dealt_once_and_loads_are_even(shards: int) -> None:
 
 def test_what_work_reads_of_others() -> None:
     indices = torch.arange(3).numpy()
-    assert needs("mix", (0, 7, 0.5, ((3, 2, 0.25), (4, 0, 0.25)))) == [Row("snapshots", 3, 5), Row("snapshots", 4, 7)]
-    assert needs("inspect", (0, 7, [(2, 1), None], None, indices, "error")) == [Row("snapshots", 2, 6)]
-    assert needs("apply", (0, masked_average, 7, 0.5, [(3, 1, 0.5)])) == [Row("snapshots", 3, 6)]
-    assert needs("apply", (0, step, 0.2, [(5, 0.5)])) == [Row("extras.replica", 5)]
-    assert needs("apply", (0, send, 7, "top-k", 0.1)) == []
-    assert needs("train", (0, 7)) == []
+    mix = MixBlocks(0, 7, 0.5, ((3, 2, 0.25), (4, 0, 0.25)))
+    assert mix.rows() == [Row("snapshots", 3, 5), Row("snapshots", 4, 7)]
+    assert InspectModels(0, 7, [(2, 1), None], None, indices, "error").rows() == [Row("snapshots", 2, 6)]
+    assert MaskedAverage(0, 7, 0.5, [(3, 1, 0.5)]).rows() == [Row("snapshots", 3, 6)]
+    assert Step(0, 0.2, [(5, 0.5)]).rows() == [Row("extras.replica", 5)]
+    assert list(Send(0, 7, "top-k", 0.1).rows()) == []
+    assert list(Train(0, 7).rows()) == []
 
 
 @pytest.fixture
@@ -115,15 +116,16 @@ def test_ray_is_loaded_by_nobody_who_does_not_use_it() -> None:
 class Fragile(Sequential):
     """Loses all rows at some calls of some task."""
 
-    def __init__(self, task: str, at: Sequence[int], *made_of: Any) -> None:
+    def __init__(self, task: type[Task[Any]], at: Sequence[int], *made_of: Any) -> None:
         super().__init__(*made_of)
         self.task, self.at, self.count = task, at, 0
 
-    def map(self, task: str, calls: Sequence[Any], weights: Sequence[float] | None = None) -> list[Any]:
-        self.count += task == self.task
-        if task == self.task and self.count in self.at:
+    def map(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+        matches = isinstance(tasks[0], self.task) if tasks else False
+        self.count += matches
+        if matches and self.count in self.at:
             raise LostRowsError("an actor is gone", self.blank)
-        return super().map(task, calls, weights)
+        return super().map(tasks)
 
     def blank(self) -> None:
         for _, tensor in self.population.tensors():
@@ -148,7 +150,7 @@ class Told:
         pass
 
 
-def fragile(monkeypatch: pytest.MonkeyPatch, task: str, at: Sequence[int]) -> None:
+def fragile(monkeypatch: pytest.MonkeyPatch, task: type[Task[Any]], at: Sequence[int]) -> None:
     def make(name: str, world: Any, hooks: LocalTraining, extras: Any = None, **_: Any) -> Fragile:
         return Fragile(task, at, world, hooks, extras)
 
@@ -158,15 +160,20 @@ def fragile(monkeypatch: pytest.MonkeyPatch, task: str, at: Sequence[int]) -> No
 @pytest.mark.parametrize(
     ("method", "task", "at"),
     [
-        ("sage-os", "train", [4, 5]),
-        ("choco", "train", [2]),
-        ("choco", "evaluate", [2, 4]),
-        ("da-dpfl", "train", [9]),
-        ("dfedpgp", "train", [2]),
+        ("sage-os", Train, [4, 5]),
+        ("choco", Train, [2]),
+        ("choco", Evaluate, [2, 4]),
+        ("da-dpfl", Train, [9]),
+        ("dfedpgp", Train, [2]),
     ],
 )
 def test_a_run_that_loses_rows_goes_back_and_ends_the_same(
-    method: str, task: str, at: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: Reference
+    method: str,
+    task: type[Task[Any]],
+    at: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reference: Reference,
 ) -> None:
     """Before the first checkpoint (round 2) it starts afresh, after it from there; also when it happens again."""
     settings, told = config(method), Told()
@@ -183,13 +190,13 @@ def test_private_answers_survive_a_loss_too(
 ) -> None:
     settings = config("sage-os", privacy={"epsilon": 3.0})
     expected = files(reference(settings))
-    fragile(monkeypatch, "train", [2])
+    fragile(monkeypatch, Train, [2])
     simulate(tmp_path / "run", settings)
     assert differing(files(tmp_path / "run"), expected) == []
 
 
 def test_a_run_that_keeps_losing_rows_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fragile(monkeypatch, "train", range(1, 100))
+    fragile(monkeypatch, Train, range(1, 100))
     with pytest.raises(LostRowsError, match="an actor is gone"):
         simulate(tmp_path / "run", config("rg"))
     assert (tmp_path / "run" / "events.log").read_text().count('"lost"') == simulator.LOSSES + 1

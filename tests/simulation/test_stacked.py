@@ -17,6 +17,7 @@ from sagefl.data import Dataset
 from sagefl.learning.alternating import Alternating
 from sagefl.learning.models import ModelError
 from sagefl.learning.stacked import MOST, clients_that_fit
+from sagefl.learning.tasks import Answer, Confusion, Evaluate, Gram, InspectModels, MixBlocks, Score, Train
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
@@ -56,8 +57,8 @@ def train(engine: Sequential | Stacked, rounds: int, clients: int = 8) -> np.nda
     """Rounds of training and of mixing in a ring; the losses and numbers of samples, a row a round."""
     found = []
     for t in range(rounds):
-        found.append(engine.map("train", [(k, t) for k in range(clients)]))
-        engine.map("mix", [(k, t, 0.5, [((k + 1) % clients, 0, 0.5)]) for k in range(clients)])
+        found.append(engine.map([Train(k, t) for k in range(clients)]))
+        engine.map([MixBlocks(k, t, 0.5, [((k + 1) % clients, 0, 0.5)]) for k in range(clients)])
     return np.array(found)
 
 
@@ -92,7 +93,7 @@ def test_the_comparison_is_not_blind() -> None:
     one, many = pair(settings)
     padded = many.bench.bench.batches
     many.bench.bench.batches = lambda k, *rest: np.append(o := padded(k, *rest), o[-1:] if k == 5 else o[:0])  # type: ignore
-    expected, found = (engine.map("train", [(k, 0) for k in range(8)]) for engine in (one, many))
+    expected, found = (engine.map([Train(k, 0) for k in range(8)]) for engine in (one, many))
     wrong = [k for k in range(8) if gap(many.population.params[k : k + 1], one.population.params[k : k + 1]) > 1e-4]
     assert wrong == [5]
     assert abs(found[5][0] - expected[5][0]) > 1e-4 * expected[5][0]
@@ -116,9 +117,9 @@ def test_the_settings_of_training_mean_the_same(training: dict[str, Any]) -> Non
 
 def test_some_clients_alone_and_in_any_order() -> None:
     one, many = pair(config(training=UNEVEN))
-    calls = [(k, 0) for k in (6, 1, 4)]
-    np.testing.assert_allclose(many.map("train", calls), one.map("train", calls), rtol=1e-4)
-    assert many.map("train", []) == []
+    tasks = [Train(k, 0) for k in (6, 1, 4)]
+    np.testing.assert_allclose(many.map(tasks), one.map(tasks), rtol=1e-4)
+    assert many.map([]) == []
     untouched = [k for k in range(8) if torch.equal(many.population.params[k], world(config()).initial)]
     assert untouched == [0, 2, 3, 5, 7]
 
@@ -148,8 +149,8 @@ def test_peers_of_any_age_answer_the_same(trained: Pair, kind: str, chunk: int |
     one, many = trained
     many.bench._fixed = chunk
     lengths = samples(one, 1, 7, 64, 5, 600, 513, 64, 7)
-    calls = [(k, 1, k % 2, indices, kind) for k, indices in enumerate(lengths)]
-    for ours, theirs in zip(many.map("answer", calls), one.map("answer", calls), strict=True):
+    tasks = [Answer(k, 1, k % 2, indices, kind) for k, indices in enumerate(lengths)]
+    for ours, theirs in zip(many.map(tasks), one.map(tasks), strict=True):
         assert ours.shape == theirs.shape
         assert ours.dtype == theirs.dtype
         if kind == "labels":
@@ -159,22 +160,22 @@ def test_peers_of_any_age_answer_the_same(trained: Pair, kind: str, chunk: int |
 
 
 def test_kinds_may_be_mixed_and_order_is_kept(trained: Pair) -> None:
-    calls = [(k, 1, 0, np.arange(3 + k), ("labels", "probs")[k % 2]) for k in range(6)]
-    shapes = [answer.shape for answer in trained[1].map("answer", calls)]
+    tasks = [Answer(k, 1, 0, np.arange(3 + k), ("labels", "probs")[k % 2]) for k in range(6)]
+    shapes = [answer.shape for answer in trained[1].map(tasks)]
     assert shapes == [(3,), (4, 10), (5,), (6, 10), (7,), (8, 10)]
 
 
 def test_evaluations_agree(trained: Pair) -> None:
     one, many = trained
     subset = np.arange(0, 300, 2)
-    for ours, theirs in zip(*(e.map("confusion", [(k, subset) for k in range(8)]) for e in (many, one)), strict=True):
+    for ours, theirs in zip(*(e.map([Confusion(k, subset) for k in range(8)]) for e in (many, one)), strict=True):
         assert np.abs(ours - theirs).sum() <= 2
         assert ours.sum() == 150
-    own = [(k, world(config()).evaluation_sets[k]) for k in range(8)]
-    for ours, theirs in zip(*(e.map("evaluate", own) for e in (many, one)), strict=True):
+    own = [Evaluate(k, world(config()).evaluation_sets[k]) for k in range(8)]
+    for ours, theirs in zip(*(e.map(own) for e in (many, one)), strict=True):
         assert abs(ours[0] - theirs[0]) <= 1
         assert ours[1] == pytest.approx(theirs[1], rel=1e-3)
-    for ours, theirs in zip(*(e.map("gram", [(k,) for k in range(8)]) for e in (many, one)), strict=True):
+    for ours, theirs in zip(*(e.map([Gram(k) for k in range(8)]) for e in (many, one)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
@@ -182,17 +183,17 @@ def test_evaluations_agree(trained: Pair) -> None:
 @pytest.mark.parametrize("groups", [None, [[0], [0, 1], [1, 2]]], ids=["models", "groups"])
 def test_inspections_agree(trained: Pair, metric: str, groups: Sequence[Sequence[int]] | None) -> None:
     (indices,) = samples(trained[0], 90)
-    calls = [(2, 1, [None, (3, 0), (5, 1)], groups, indices, metric)]
-    (ours,), (theirs,) = (engine.map("inspect", calls) for engine in reversed(trained))
+    tasks = [InspectModels(2, 1, [None, (3, 0), (5, 1)], groups, indices, metric)]
+    (ours,), (theirs,) = (engine.map(tasks) for engine in reversed(trained))
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=0.012 if metric == "error" else 1e-4)
 
 
 def test_scores_of_latents_are_left_to_the_workbench(trained: Pair) -> None:
     one, many = trained
     (indices,) = samples(one, 20)
-    latents = one.map("answer", [(3, 1, 0, indices, "latents")])[0]
-    calls = [(0, 1, latents[None], indices, "ce")]
-    assert np.array_equal(many.map("score", calls)[0], one.map("score", calls)[0])
+    latents = one.map([Answer(3, 1, 0, indices, "latents")])[0]
+    tasks = [Score(0, 1, latents[None], indices, "ce")]
+    assert np.array_equal(many.map(tasks)[0], one.map(tasks)[0])
 
 
 # What cannot be stacked ---------------------------------------------------------------------------------------------
@@ -239,12 +240,13 @@ def test_where_company_matters_only_equal_lengths_go_together() -> None:
     assert pair(config(model=OWN))[1].bench._unmoved_by_company
     np.testing.assert_allclose(train(many, 2), train(one, 2), rtol=1e-3)
     many.population.snapshots.copy_(one.population.snapshots)
-    calls = [(k, 0, 0, indices, "probs") for k, indices in enumerate(samples(one, 9, 30, 9, 31, 600, 30, 30, 9))]
-    for ours, theirs in zip(many.map("answer", calls), one.map("answer", calls), strict=True):
+    lengths = samples(one, 9, 30, 9, 31, 600, 30, 30, 9)
+    tasks = [Answer(k, 0, 0, indices, "probs") for k, indices in enumerate(lengths)]
+    for ours, theirs in zip(many.map(tasks), one.map(tasks), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
     many.bench._unmoved_by_company = True  # and it would be seen
-    spoilt = many.map("answer", calls)
-    assert max(np.abs(a - b).max() for a, b in zip(spoilt, one.map("answer", calls), strict=True)) > 0.01
+    spoilt = many.map(tasks)
+    assert max(np.abs(a - b).max() for a, b in zip(spoilt, one.map(tasks), strict=True)) > 0.01
 
 
 # Runs ---------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Nothing here chooses a peer or trains a model.
 """
 
 from .accounting import Sizes, Traffic, account
-from .layer import ExchangeLayer, Row, Tasks, reads
+from .layer import ExchangeLayer
 from .mixing import Mix, delivered, resolve
 
-__all__ = ["ExchangeLayer", "Mix", "Row", "Sizes", "Tasks", "Traffic", "account", "delivered", "reads", "resolve"]
+__all__ = ["ExchangeLayer", "Mix", "Sizes", "Traffic", "account", "delivered", "resolve"]

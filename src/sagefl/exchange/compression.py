@@ -12,15 +12,17 @@ Only the shared block takes part; what the compressor drops stays in x_k - x^_k 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
 
+from ..learning.tasks import Row, Task, Tasks
+from ..learning.workbench import Workbench
 from ..selection import Outcome
 from .accounting import Sizes, Traffic, account
-from .layer import Bench, ExchangeLayer, Row, Tasks, reads
+from .layer import ExchangeLayer
 from .mixing import Mix
 
 __all__ = ["Compression", "Compressor", "compress", "payload"]
@@ -48,7 +50,7 @@ class Compressor(ExchangeLayer):
 
     def begin(self, tasks: Tasks, clients: int) -> None:
         """Everybody starts from the same weights, so replicas hold them without a message."""
-        tasks.map("apply", [(client, start_replica) for client in range(clients)])
+        tasks.map([StartReplica(client) for client in range(clients)])
 
     def resolve(
         self, outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float
@@ -66,9 +68,8 @@ class Compressor(ExchangeLayer):
 
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
         """First everybody's message, then everybody's step towards the replicas around."""
-        tasks.map("apply", [(k, send, round, self.compression, self.ratio) for k in self._talking(mixes)])
-        steps = [(k, step, self.gamma, [(peer, weight) for peer, _, weight in mix.pulls]) for k, mix in mixes.items()]
-        tasks.map("apply", steps)
+        tasks.map([Send(k, round, self.compression, self.ratio) for k in self._talking(mixes)])
+        tasks.map([Step(k, self.gamma, [(p, weight) for p, _, weight in mix.pulls]) for k, mix in mixes.items()])
 
     def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
         """One message per peer; several missed ones together never cost more than the whole block."""
@@ -115,29 +116,55 @@ def compress(compression: Compression, ratio: float, difference: torch.Tensor, r
     return message
 
 
-def start_replica(bench: Bench, client: int) -> None:
+# Tasks --------------------------------------------------------------------------------------------------------------
+
+
+class StartReplica(Task[None]):
     """x^_k <- x_k, before anything was trained."""
-    bench.population.extras[REPLICA][client].copy_(bench.population.params[client, bench.layout.shared])
+
+    def run(self, bench: Workbench) -> None:
+        """Copy the shared block."""
+        p = bench.population
+        p.extras[REPLICA][self.client].copy_(p.params[self.client, bench.layout.shared])
 
 
-def send(bench: Bench, client: int, round: int, compression: Compression, ratio: float) -> None:
+@dataclass(frozen=True, eq=False)
+class Send(Task[None]):
     """x^_k <- x^_k + C(x_k - x^_k), from the row that was published."""
-    p = bench.population
-    replica, published = p.extras[REPLICA][client], p.snapshots[p.slot(round), client, bench.layout.shared]
-    replica.add_(compress(compression, ratio, published - replica, real_coordinates(bench)))
+
+    round: int
+    compression: Compression
+    ratio: float
+
+    def run(self, bench: Workbench) -> None:
+        """Add the message to the replica."""
+        p = bench.population
+        replica = p.extras[REPLICA][self.client]
+        published = p.snapshots[p.slot(self.round), self.client, bench.layout.shared]
+        replica.add_(compress(self.compression, self.ratio, published - replica, real_coordinates(bench)))
 
 
-@reads(lambda gamma, peers: [Row(f"extras.{REPLICA}", peer) for peer, _ in peers])
-def step(bench: Bench, client: int, gamma: float, peers: Sequence[tuple[int, float]]) -> None:
-    """x_k <- x_k + gamma * sum_j w_kj (x^_j - x^_k)."""
-    replicas = bench.population.extras[REPLICA]
-    towards = torch.zeros_like(replicas[client])
-    for peer, weight in peers:
-        towards.add_(replicas[peer] - replicas[client], alpha=weight)
-    bench.population.params[client, bench.layout.shared].add_(towards, alpha=gamma)
+@dataclass(frozen=True, eq=False)
+class Step(Task[None]):
+    """x_k <- x_k + gamma * sum_j w_kj (x^_j - x^_k); `peers` are (client, weight)."""
+
+    gamma: float
+    peers: Sequence[tuple[int, float]]
+
+    def rows(self) -> Iterable[Row]:
+        """The replicas around."""
+        return [Row(f"extras.{REPLICA}", peer) for peer, _ in self.peers]
+
+    def run(self, bench: Workbench) -> None:
+        """Move towards them."""
+        replicas = bench.population.extras[REPLICA]
+        towards = torch.zeros_like(replicas[self.client])
+        for peer, weight in self.peers:
+            towards.add_(replicas[peer] - replicas[self.client], alpha=weight)
+        bench.population.params[self.client, bench.layout.shared].add_(towards, alpha=self.gamma)
 
 
-def real_coordinates(bench: Bench) -> torch.Tensor:
+def real_coordinates(bench: Workbench) -> torch.Tensor:
     """1 where the shared block holds a parameter, 0 on the padding between them."""
     real = torch.zeros(bench.layout.shared_stop)
     for slot in bench.layout.slots:

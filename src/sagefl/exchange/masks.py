@@ -11,26 +11,31 @@ On the wire a block is a bitmap of its non-zero coordinates and their values: th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from ..learning.layout import Layout, Slot
+from ..learning.tasks import MixBlocks, Task, Tasks
+from ..learning.workbench import Workbench
 from ..selection import Outcome
 from ..streams import stream
 from .accounting import Sizes, Traffic, account
-from .layer import Bench, ExchangeLayer, Row, Tasks, reads
+from .layer import ExchangeLayer
 from .mixing import Mix, client_of
 
 __all__ = [
     "MASK",
+    "CountPublished",
+    "DrawMask",
     "Layers",
     "Masked",
+    "MaskedAverage",
     "SequentialMasked",
     "densities",
-    "masked_average",
     "masked_slots",
     "prune",
     "prune_and_regrow",
@@ -58,19 +63,18 @@ class Masked(ExchangeLayer):
 
     def begin(self, tasks: Tasks, clients: int) -> None:
         """Draw the masks (one for all, or each its own) and mask the initial weights."""
-        calls = [(k, draw_mask, k if self.own else 0, self.density, self.layers) for k in range(clients)]
-        tasks.map("apply", calls)
+        tasks.map([DrawMask(k, k if self.own else 0, self.density, self.layers) for k in range(clients)])
 
     def publish(self, tasks: Tasks, clients: int, round: int) -> None:
         """Count what each client's published block will take on the wire."""
         self.clients = clients
-        self.published = tasks.map("apply", [(k, count_published, round) for k in range(clients)])
+        self.published = tasks.map([CountPublished(k, round) for k in range(clients)])
 
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
         """Average over who holds a coordinate; everybody ends within its own (new) mask, also who merged nothing."""
         nothing = Mix(1.0, ())
         rows = [(k, mixes.get(k, nothing)) for k in range(self.clients)]
-        tasks.map("apply", [(k, masked_average, round, mix.own, mix.pulls) for k, mix in rows])
+        tasks.map([MaskedAverage(k, round, mix.own, mix.pulls) for k, mix in rows])
 
     def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
         """Bitmap and values of every pulled block."""
@@ -102,7 +106,7 @@ class SequentialMasked(Masked):
     def begin(self, tasks: Tasks, clients: int) -> None:
         """As above; the order of rounds comes from the run's seed."""
         super().begin(tasks, clients)
-        self.seed = tasks.map("apply", [(0, seed_of)])[0]
+        self.seed = tasks.map([ReadSeed(0)])[0]
 
     def groups(self, neighbours: Sequence[Sequence[int]], round: int) -> list[list[int]]:
         """Clients by how many have to train before them, one after another."""
@@ -119,13 +123,13 @@ class SequentialMasked(Masked):
 
     def reuse(self, tasks: Tasks, round: int, group: Sequence[int], neighbours: Sequence[Sequence[int]]) -> None:
         """Fresh blocks replace one share each of what a client merged last: 1 / (1 + peers merged)."""
-        calls = []
+        averages = []
         for client in group:
             share = 1.0 / (1 + len(self.chosen.get(client, ())))
             pulls = [(peer, 0, share) for peer in self.fresh[client]]
             if pulls:
-                calls.append((client, masked_average, round, 1.0 - share * len(pulls), pulls))
-        tasks.map("apply", calls)
+                averages.append(MaskedAverage(client, round, 1.0 - share * len(pulls), pulls))
+        tasks.map(averages)
 
     def resolve(
         self, outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float
@@ -154,12 +158,7 @@ class SequentialMasked(Masked):
         self.seed, self.chosen = state["seed"], dict(state["chosen"])
 
 
-def seed_of(bench: Bench, client: int) -> int:
-    """The run's seed."""
-    return bench.seed
-
-
-def masked_slots(layout: Any) -> list[Any]:
+def masked_slots(layout: Layout) -> list[Slot]:
     """The parameters that are masked: the matrices and kernels of the shared block."""
     return [slot for slot in layout.slots if slot.start < layout.shared_stop and len(slot.shape) > 1]
 
@@ -185,40 +184,65 @@ def densities(shapes: Sequence[tuple[int, ...]], density: float, layers: Layers 
         dense |= full
 
 
-# Steps on rows ------------------------------------------------------------------------------------------------------
+# Tasks --------------------------------------------------------------------------------------------------------------
 
 
-def draw_mask(bench: Bench, client: int, key: int, density: float, layers: Layers) -> None:
+class ReadSeed(Task[int]):
+    """The run's seed."""
+
+    def run(self, bench: Workbench) -> int:
+        """As the workbench has it."""
+        return bench.seed
+
+
+@dataclass(frozen=True, eq=False)
+class DrawMask(Task[None]):
     """A random mask with exactly the wanted number of living weights per layer; the row is masked with it."""
-    p, layout = bench.population, bench.layout
-    mask = p.extras[MASK][client]
-    for slot in layout.slots:
-        if slot.start < layout.shared_stop:
-            mask[slot.start : slot.start + slot.size] = 1.0
-    slots, rng = masked_slots(layout), stream(bench.seed, "mask", key)
-    for slot, share in zip(slots, densities([s.shape for s in slots], density, layers), strict=True):
-        dead = rng.permutation(slot.size)[max(1, round(share * slot.size)) :]
-        mask[slot.start + torch.from_numpy(dead)] = 0.0
-    p.params[client, layout.shared].mul_(mask)
+
+    key: int
+    density: float
+    layers: Layers
+
+    def run(self, bench: Workbench) -> None:
+        """Draw it layer by layer."""
+        p, layout = bench.population, bench.layout
+        mask = p.extras[MASK][self.client]
+        for slot in layout.slots:
+            if slot.start < layout.shared_stop:
+                mask[slot.start : slot.start + slot.size] = 1.0
+        slots, rng = masked_slots(layout), stream(bench.seed, "mask", self.key)
+        for slot, share in zip(slots, densities([s.shape for s in slots], self.density, self.layers), strict=True):
+            dead = rng.permutation(slot.size)[max(1, round(share * slot.size)) :]
+            mask[slot.start + torch.from_numpy(dead)] = 0.0
+        p.params[self.client, layout.shared].mul_(mask)
 
 
-def count_published(bench: Bench, client: int, round: int) -> int:
+@dataclass(frozen=True, eq=False)
+class CountPublished(Task[int]):
     """Non-zero coordinates of the block a client has published."""
-    p = bench.population
-    return int(torch.count_nonzero(p.snapshots[p.slot(round), client, bench.layout.shared]))
+
+    round: int
+
+    def run(self, bench: Workbench) -> int:
+        """Count them."""
+        p = bench.population
+        return int(torch.count_nonzero(p.snapshots[p.slot(self.round), self.client, bench.layout.shared]))
 
 
-@reads(lambda round, own, pulls: [Row("snapshots", peer, round - age) for peer, age, _ in pulls])
-def masked_average(bench: Bench, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
+@dataclass(frozen=True, eq=False)
+class MaskedAverage(MixBlocks):
     """omega <- mask * (weighted mean over {self} + peers of those that hold the coordinate; 0 where nobody does)."""
-    p, shared = bench.population, bench.layout.shared
-    mine = p.params[client, shared]
-    total, weights = mine * own, (mine != 0) * own
-    for peer, age, weight in pulls:
-        block = p.snapshots[p.slot(round, age), peer, shared]
-        total.add_(block, alpha=weight)
-        weights.add_(block != 0, alpha=weight)
-    mine.copy_(torch.where(weights > 0, total / weights, 0.0) * p.extras[MASK][client])
+
+    def run(self, bench: Workbench) -> None:
+        """In place."""
+        p, shared = bench.population, bench.layout.shared
+        mine = p.params[self.client, shared]
+        total, weights = mine * self.own, (mine != 0) * self.own
+        for peer, age, weight in self.pulls:
+            block = p.snapshots[p.slot(self.round, age), peer, shared]
+            total.add_(block, alpha=weight)
+            weights.add_(block != 0, alpha=weight)
+        mine.copy_(torch.where(weights > 0, total / weights, 0.0) * p.extras[MASK][self.client])
 
 
 # How a mask changes -------------------------------------------------------------------------------------------------

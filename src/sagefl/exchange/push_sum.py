@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ..learning.tasks import Tasks
 from ..selection import Outcome
 from .accounting import SCALAR, Sizes, Traffic, account
-from .layer import ExchangeLayer, Tasks
+from .layer import ExchangeLayer
 from .mixing import Mix, client_of
 
 __all__ = ["PushSum"]

@@ -1,6 +1,6 @@
 """Many clients as one batched computation (``torch.func.vmap`` over rows of the population matrix).
 
-`StackedBench` does for many calls at once what `Workbench` does for one: local training, answers to probes,
+`StackedBench` does many tasks at once: local training, answers to probes,
 inspections and evaluation. The random streams are the workbench's own, so every client trains on the same batches in
 the same order; sums are taken in another order, so results agree within floating-point tolerance, not bit for bit.
 
@@ -10,9 +10,10 @@ exact length; that is exact for any module. Inference is padded where a sample's
 which is tried out once (a batch norm without running statistics does depend on it: there, too, equal lengths only).
 
 The population stays in host memory and visits the device in chunks, so it may be larger than the device, and whatever
-is not stacked (mixing, a method's own steps, scores of latents) works on it as ever. Per client are done, as well: the
-training of a method with hooks of its own, and whatever vmap refuses or does not get right (dropout, whose draws are
-per client; data-dependent control flow; changed buffers). Both are found out once, by doing a small step both ways.
+is not stacked (mixing, a method's own steps, scores of latents) works on it as ever. Two more
+things are done client by client: the training of a method with hooks of its own, and whatever vmap refuses or does not
+get right (dropout, whose draws are per client; data-dependent control flow; changed buffers). Both are found out once,
+by doing a small step both ways.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from .models import plain, training_loss
+from .tasks import Answer, Confusion, Evaluate, Gram, InspectModels, Result, Task, Train, carry_out
 from .training import LocalTraining, optimizer_step
 from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram, told
 
@@ -56,7 +58,7 @@ class _Calling(nn.Module):
 
 @dataclass
 class _Chunk:
-    """Some clients on the device: what `Workbench.train` changes of a population, and scratch for gradients."""
+    """Some clients on the device: what `Train` changes of a population, and scratch for gradients."""
 
     rows: Tensor
     first: Tensor
@@ -100,31 +102,30 @@ class StackedBench:
         """Why some of the work that could be stacked is done per client; None where all of it is stacked."""
         return self.training_trouble or self.inference_trouble
 
-    def run(self, task: str, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """A task for every call, stacked where it can be."""
-        tasks: dict[str, Callable[[Sequence[Any]], list[Any]]] = {}
+    def run(self, tasks: Sequence[Task[Result]]) -> list[Result]:
+        """All tasks, which are of one kind, stacked where they can be."""
+        stacked: dict[type[Any], Callable[[Any], list[Any]]] = {}
         if self.training_trouble is None:
-            tasks |= {"train": self.train}
+            stacked |= {Train: self.train}
         if self.inference_trouble is None:
-            tasks |= {"answer": self.answer, "inspect": self.inspect, "evaluate": self.evaluate}
-            tasks |= {"confusion": self.confusion, "gram": self.gram}
-        if task in tasks:
-            return tasks[task](calls)
-        function = getattr(self.bench, task)
-        return [function(*call) for call in calls]
+            stacked |= {Answer: self.answer, InspectModels: self.inspect, Evaluate: self.evaluate}
+            stacked |= {Confusion: self.confusion, Gram: self.gram}
+        if tasks and (work := stacked.get(type(tasks[0]))) is not None:
+            return work(tasks)
+        return carry_out(tasks, self.bench)
 
     # Training -----------------------------------------------------------------------------------------------------
 
-    def train(self, calls: Sequence[tuple[int, int]]) -> list[tuple[float, int]]:
-        """`Workbench.train` of many clients: chunks of clients with similar numbers of samples."""
+    def train(self, tasks: Sequence[Train]) -> list[tuple[float, int]]:
+        """`Train` of many clients: chunks of clients with similar numbers of samples."""
         shards, options = self.bench.corpus.shards, self.bench.options
-        order = sorted(range(len(calls)), key=lambda i: -len(shards[calls[i][0]]))
-        longest = max((len(shards[client]) for client, _ in calls), default=0)
+        order = sorted(range(len(tasks)), key=lambda i: -len(shards[tasks[i].client]))
+        longest = max((len(shards[task.client]) for task in tasks), default=0)
         at_once = self._fit(min(options.batch_size, longest), rows=6)
-        results: list[Any] = [None] * len(calls)
+        results: list[Any] = [None] * len(tasks)
         for start in range(0, len(order), at_once):
             chosen = order[start : start + at_once]
-            trained = self._train_chunk([calls[i][0] for i in chosen], calls[chosen[0]][1])
+            trained = self._train_chunk([tasks[i].client for i in chosen], tasks[chosen[0]].round)
             for i, result in zip(chosen, trained, strict=True):
                 results[i] = result
         self.bench.refuse_changed_buffers(self.model)
@@ -177,45 +178,42 @@ class StackedBench:
 
     # Inference ----------------------------------------------------------------------------------------------------
 
-    def answer(self, calls: Sequence[tuple[int, int, int, Indices, str]]) -> list[Any]:
-        """`Workbench.answer` of many peers."""
-        p, results = self.bench.population, [None] * len(calls)
-        for wanted in dict.fromkeys(call[4] for call in calls):
-            at = [i for i, call in enumerate(calls) if call[4] == wanted]
-            asked = [(p.voices[p.slot(calls[i][1], calls[i][2]), calls[i][0]], calls[i][3]) for i in at]
+    def answer(self, tasks: Sequence[Answer]) -> list[Any]:
+        """`Answer` of many peers."""
+        p, results = self.bench.population, [None] * len(tasks)
+        for wanted in dict.fromkeys(task.kind for task in tasks):
+            at = [i for i, task in enumerate(tasks) if task.kind == wanted]
+            chosen = [tasks[i] for i in at]
+            asked = [(p.voices[p.slot(t.round, t.age), t.client], t.indices) for t in chosen]
             answers = self._each(asked, self._train_x, wanted, partial(_told, wanted))
             for i, answer in zip(at, answers, strict=True):
                 results[i] = answer
         return results
 
-    def inspect(self, calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """`Workbench.inspect`: the models a client has before it, in one pass each client."""
-        return [self._inspect(*call) for call in calls]
+    def inspect(self, tasks: Sequence[InspectModels]) -> list[npt.NDArray[np.float64]]:
+        """`InspectModels`: the models a client has before it, in one pass each client."""
+        return [task.run(self.bench) if task.metric == "distance" else self._inspect(task) for task in tasks]
 
-    def _inspect(
-        self, client: int, round: int, models: Any, groups: Any, indices: Indices, metric: str
-    ) -> npt.NDArray[np.float64]:
-        if metric == "distance":
-            return self.bench.inspect(client, round, models, groups, indices, metric)
-        asked = [(row, indices) for row in self.bench.candidates(client, round, models, groups)]
+    def _inspect(self, task: InspectModels) -> npt.NDArray[np.float64]:
+        asked = [(row, task.indices) for row in task.candidates(self.bench)]
         return finite(
-            self._each(asked, self._train_x, "labels", lambda _, out: self.bench.judged(out, indices, metric))
+            self._each(asked, self._train_x, "labels", lambda _, out: self.bench.judge(out, task.indices, task.metric))
         )
 
-    def evaluate(self, calls: Sequence[tuple[int, Indices]]) -> list[Any]:
-        """`Workbench.evaluate` of many clients."""
-        asked = [(self.bench.population.params[client], indices) for client, indices in calls]
-        return self._each(asked, self._train_x, "labels", lambda i, out: self.bench.evaluated(out, calls[i][1]))
+    def evaluate(self, tasks: Sequence[Evaluate]) -> list[tuple[int, float]]:
+        """`Evaluate` of many clients."""
+        asked = [(self.bench.population.params[task.client], task.indices) for task in tasks]
+        return self._each(asked, self._train_x, "labels", lambda i, out: self.bench.evaluate(out, tasks[i].indices))
 
-    def confusion(self, calls: Sequence[tuple[int, Indices]]) -> list[Any]:
-        """`Workbench.confusion` of many clients, who usually see the same images."""
-        asked = [(self.bench.population.params[client], subset) for client, subset in calls]
-        return self._each(asked, self._test_x, "labels", lambda i, out: self.bench.confused(out, calls[i][1]))
+    def confusion(self, tasks: Sequence[Confusion]) -> list[Any]:
+        """`Confusion` of many clients, who usually see the same images."""
+        asked = [(self.bench.population.params[task.client], task.subset) for task in tasks]
+        return self._each(asked, self._test_x, "labels", lambda i, out: self.bench.confusion(out, tasks[i].subset))
 
-    def gram(self, calls: Sequence[tuple[int]]) -> list[Any]:
-        """`Workbench.gram` of many clients."""
+    def gram(self, tasks: Sequence[Gram]) -> list[Any]:
+        """`Gram` of many clients."""
         pulse = self.bench.pulse
-        asked = [(self.bench.population.params[client], pulse) for (client,) in calls]
+        asked = [(self.bench.population.params[task.client], pulse) for task in tasks]
         return self._each(asked, self._test_x, "latents", lambda _, out: normal_gram(out))
 
     def _each(self, asked: Sequence[tuple[Tensor, Indices]], images: Tensor, kind: str, finish: Finish) -> list[Any]:
@@ -246,7 +244,7 @@ class StackedBench:
     def _outputs(self, rows: Tensor, images: Tensor, samples: Sequence[Indices], kind: str) -> Tensor:
         """(rows, longest, ...): every row's outputs, shorter ones padded with their last sample's."""
         if kind == "latents":
-            self.bench._part("latent")  # says what is missing
+            self.bench.part("latent")  # says what is missing
         one = all(s is samples[0] for s in samples)
         longest = max(map(len, samples))
         picks = samples[0] if one else _padded(samples, longest)

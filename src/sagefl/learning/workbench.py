@@ -1,8 +1,6 @@
-"""The tasks a worker carries out on clients' rows: train, answer probes, score, evaluate, mix.
+"""What a worker has at hand: a module that is bound to whichever row is at work, the data, and the arithmetic on both.
 
-Every engine runs these same functions with the same arguments, in one process or many; that is why their results
-agree bit for bit. A task's first argument is the client whose row it needs. Inputs go to peers, labels do not: only
-the tasks a client runs for itself read labels.
+What is done with it are the tasks (`sagefl.learning.tasks`).
 """
 
 from __future__ import annotations
@@ -23,14 +21,13 @@ from ..streams import stream
 from .layout import Layout
 from .models import ModelError
 from .population import Population
-from .training import Local, LocalTraining, TrainingOptions, run_epoch
+from .training import LocalTraining, TrainingOptions
 
-__all__ = ["MODEL_PARTS", "Corpus", "Workbench", "clipped_ce"]
+__all__ = ["Corpus", "Workbench", "as_input", "clipped_ce", "finite", "normal_gram", "told"]
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 CHUNK = 512  # inference batch; part of what makes results repeatable, so not a setting
-MODEL_PARTS = ("head", "last-layer")  # what a client may publish of its local parameters
 PULSE = 256  # images on which representations are compared
 
 
@@ -67,115 +64,15 @@ class Workbench:
     ) -> None:
         self.model, self.layout, self.population, self.corpus = model, layout, population, corpus
         self.options, self.hooks, self.seed = options, hooks, seed
-        self._gradient = torch.zeros(layout.width)
+        self.gradient = torch.zeros(layout.width)
         self._buffers = {name: b.clone() for name, b in model.named_buffers()}
 
-    # What a client does for itself --------------------------------------------------------------------------------
-
-    def train(self, client: int, round: int) -> tuple[float, int]:
-        """One round of local training in place; publishes the row. Returns (mean loss, samples seen)."""
-        p, o = self.population, self.options
-        moments = (p.first[client], p.second[client], p.steps[client])
-        if o.reset_optimizer:
-            for moment in moments:
-                moment.zero_()
-        row = p.params[client]
-        self.layout.bind(self.model, row, self._gradient)
-        extras = {name: tensor[client] for name, tensor in p.extras.items()}
-        local = Local(client, round, self.layout, row, self._gradient, extras, rounds=o.rounds, epochs=o.epochs)
-        self.model.train()
-        total, seen = 0.0, 0
-        with self._own_draws(round, client):
-            for epoch in range(o.epochs):
-                local.epoch, order = epoch, self.batches(client, round, epoch)
-                total += run_epoch(self.model, local, moments, *self._samples(order), o, self.hooks)
-                seen += len(order)
-        self.refuse_changed_buffers(self.model)
-        p.snapshots[p.slot(round), client].copy_(row)
-        return total / seen, seen
-
-    def mix(self, client: int, round: int, own: float, pulls: Sequence[tuple[int, int, float]]) -> None:
-        """omega <- own * omega + sum of weight * published omega (eq:mix); pulls are (client, age, weight)."""
-        p, columns = self.population, self.layout.shared
-        mine = p.params[client, columns]
-        mine.mul_(own)
-        for peer, age, weight in pulls:
-            mine.add_(p.snapshots[p.slot(round, age), peer, columns], alpha=weight)
-
-    def score(self, client: int, round: int, latents: Floats, indices: Indices, loss: str) -> Floats:
-        """Losses of peers' latents (peers, n, ...) through this client's own head."""
-        self._bind(client, round)
-        head = self._part("head")
-        self.model.eval()
-        y = self.corpus.train_y[torch.from_numpy(indices)]
-        with torch.inference_mode():
-            rows = [self._loss(head(torch.from_numpy(z)), y, loss) for z in latents]
-        return np.stack(rows)
-
-    def inspect(
-        self,
-        client: int,
-        round: int,
-        models: Sequence[tuple[int, int] | None],
-        groups: Sequence[Sequence[int]] | None,
-        indices: Indices,
-        metric: str,
-    ) -> npt.NDArray[np.float64]:
-        """Full models moved here and evaluated on own samples; `models` are (client, age), None is oneself.
-
-        A group is evaluated as the average of its members' shared blocks under this client's own head.
-        """
-        rows = self.candidates(client, round, models, None if metric == "distance" else groups)
-        if metric == "distance":
-            p, shared = self.population, self.layout.shared
-            mine = p.voices[p.slot(round), client]
-            return finite([float((row[shared] - mine[shared]).norm()) for row in rows])
-        return finite([self._judge(row, indices, metric) for row in rows])
-
-    def evaluate(self, client: int, indices: Indices) -> tuple[int, float]:
-        """(number right, mean clipped cross-entropy) of the present row on own samples."""
-        self.layout.bind(self.model, self.population.params[client])
-        return self.evaluated(self._infer(self.corpus.train_x, indices), indices)
-
-    def confusion(self, client: int, subset: Indices) -> npt.NDArray[np.int64]:
-        """Confusion matrix (true x predicted) of the present row on the shared test set."""
-        self.layout.bind(self.model, self.population.params[client])
-        return self.confused(self._infer(self.corpus.test_x, subset), subset)
-
-    def gram(self, client: int) -> Floats:
-        """The centred, normalised Gram matrix of this client's representation of some test images (for linear CKA)."""
-        self.layout.bind(self.model, self.population.params[client])
-        return normal_gram(self._infer(self.corpus.test_x, self.pulse, "latents"))
-
-    # What a client does for others --------------------------------------------------------------------------------
-
-    def answer(self, client: int, round: int, age: int, indices: Indices, kind: str) -> npt.NDArray[np.generic]:
-        """A peer's answers to anchor inputs from its published row: top-1 labels, latents or log-probabilities."""
-        self._bind(client, round, age)
-        return told(self._infer(self.corpus.train_x, indices, kind), kind)
-
-    def apply(self, client: int, function: Callable[..., Any], *args: Any) -> Any:
-        """``function(workbench, client, *args)``: a step that a method or a setting brings along."""
-        return function(self, client, *args)
-
-    def read(self, client: int, round: int, what: str, age: int = 0) -> Floats:
-        """Something small a client publishes about its model: its head, or the head's last layer."""
-        if what not in MODEL_PARTS:
-            raise ValueError(f"a client publishes no {what!r} of its model; it does: {', '.join(MODEL_PARTS)}")
-        row = self.population.voices[self.population.slot(round, age), client]
-        part = self.layout.local_part(row, last_layer=what == "last-layer")
-        if part is None:
-            raise ModelError(f"this model has no {what} to publish: all of its parameters are shared; declare fewer")
-        return part.numpy()
-
-    # Tools --------------------------------------------------------------------------------------------------------
-
-    def _bind(self, client: int, round: int, age: int = 0) -> None:
+    def speak_as(self, client: int, round: int, age: int = 0) -> None:
         """Let the model speak as `client` did when it last published (`age` rounds ago)."""
         self.layout.bind(self.model, self.population.voices[self.population.slot(round, age), client])
 
     @contextmanager
-    def _own_draws(self, round: int, client: int) -> Iterator[None]:
+    def own_draws(self, round: int, client: int) -> Iterator[None]:
         """Dropout and the like draw from torch's generator: give every client-round its own, and put it back."""
         generator = torch.default_generator  # torch.manual_seed would also note a traceback for CUDA, every time
         before = generator.get_state()
@@ -193,22 +90,24 @@ class Workbench:
             order = order[: self.options.max_batches * self.options.batch_size]
         return shard[order]
 
-    def _samples(self, indices: Indices) -> tuple[Tensor, Tensor]:
+    def samples(self, indices: Indices) -> tuple[Tensor, Tensor]:
+        """Training inputs and labels."""
         picked = torch.from_numpy(indices)
         return as_input(self.corpus.train_x[picked]), self.corpus.train_y[picked]
 
-    def _infer(self, images: Tensor, indices: Indices, kind: str = "labels") -> Tensor:
+    def infer(self, images: Tensor, indices: Indices, kind: str = "labels") -> Tensor:
         """The bound model's logits (or latents, or log-probabilities) in fixed chunks."""
         self.model.eval()
         with torch.inference_mode():
             outs = []
             for start in range(0, len(indices), CHUNK):
                 x = as_input(images[torch.from_numpy(indices[start : start + CHUNK])])
-                outs.append(self._part("latent")(x) if kind == "latents" else self.model(x))
+                outs.append(self.part("latent")(x) if kind == "latents" else self.model(x))
             out = torch.cat(outs)
             return out.log_softmax(1) if kind == "probs" else out
 
-    def _part(self, name: str) -> Callable[[Tensor], Tensor]:
+    def part(self, name: str) -> Callable[[Tensor], Tensor]:
+        """The model's `latent` or `head`."""
         part: Callable[[Tensor], Tensor] | None = getattr(self.model, name, None)
         if part is None:
             raise ModelError(
@@ -217,32 +116,13 @@ class Workbench:
             )
         return part
 
-    def candidates(
-        self,
-        client: int,
-        round: int,
-        models: Sequence[tuple[int, int] | None],
-        groups: Sequence[Sequence[int]] | None,
-    ) -> list[Tensor]:
-        """The rows that `inspect` judges: those of `models`, or one per group."""
-        p = self.population
-        mine = p.voices[p.slot(round), client]
-        rows = [mine if m is None else p.snapshots[p.slot(round, m[1]), m[0]] for m in models]
-        if groups is None:
-            return rows
-        return [self._average(mine, [rows[i] for i in group]) for group in groups]
-
-    def _average(self, mine: Tensor, rows: Sequence[Tensor]) -> Tensor:
+    def average(self, mine: Tensor, rows: Sequence[Tensor]) -> Tensor:
         """The mean of some shared blocks under one's own head."""
         average, shared = mine.clone(), self.layout.shared
         average[shared] = torch.stack([row[shared] for row in rows]).mean(0)
         return average
 
-    def _judge(self, row: Tensor, indices: Indices, metric: str) -> Any:
-        self.layout.bind(self.model, row)
-        return self.judged(self._infer(self.corpus.train_x, indices), indices, metric)
-
-    def judged(self, logits: Tensor, indices: Indices, metric: str) -> Any:
+    def judge(self, logits: Tensor, indices: Indices, metric: str) -> Any:
         """One full model on own samples: its 0-1 risk, its mean cross-entropy, or all its losses."""
         y = self.corpus.train_y[torch.from_numpy(indices)]
         if metric == "error":
@@ -250,16 +130,17 @@ class Workbench:
         losses = F.cross_entropy(logits, y, reduction="none").double()
         return losses.numpy() if metric == "losses" else float(losses.mean())
 
-    def _loss(self, logits: Tensor, y: Tensor, loss: str) -> Floats:
+    def losses(self, logits: Tensor, y: Tensor, loss: str) -> Floats:
+        """Per-sample losses of logits: clipped cross-entropy or 0-1 errors."""
         values = clipped_ce(logits, y) if loss == "ce" else (logits.argmax(1) != y).float()
         return values.numpy()
 
-    def evaluated(self, logits: Tensor, indices: Indices) -> tuple[int, float]:
+    def evaluate(self, logits: Tensor, indices: Indices) -> tuple[int, float]:
         """(number right, mean clipped cross-entropy) of logits on training-split samples."""
         y = self.corpus.train_y[torch.from_numpy(indices)]
         return int((logits.argmax(1) == y).sum()), float(clipped_ce(logits, y).mean())
 
-    def confused(self, logits: Tensor, subset: Indices) -> npt.NDArray[np.int64]:
+    def confusion(self, logits: Tensor, subset: Indices) -> npt.NDArray[np.int64]:
         """Confusion matrix (true x predicted) of logits on test images."""
         truth = self.corpus.test_y[torch.from_numpy(subset)].numpy()
         classes = self.corpus.classes

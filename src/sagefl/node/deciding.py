@@ -20,7 +20,7 @@ from torch import Tensor
 from ..exchange import Mix
 from ..exchange.mixing import resolve
 from ..learning.scoring import answer_losses
-from ..learning.workbench import MODEL_PARTS
+from ..learning.tasks import MODEL_PARTS
 from ..selection import ME, Decision, Inspect, Outcome, Probe, Read
 from ..selection.private import RandomisedResponse
 from .client import PeerClient

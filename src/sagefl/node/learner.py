@@ -20,6 +20,7 @@ from ..exchange import Mix, Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
 from ..learning.population import Population
+from ..learning.tasks import Answer, Confusion, Evaluate, InspectModels, MixBlocks, ReadPart, Score, Train
 from ..learning.training import LocalTraining, TrainingOptions
 from ..learning.workbench import Corpus, Workbench
 from ..streams import stream
@@ -69,7 +70,7 @@ class Learner:
 
     def train(self, round: int) -> tuple[float, int]:
         """One round of local training; returns (mean loss, samples seen)."""
-        return self.bench.train(ME, round)
+        return Train(ME, round).run(self.bench)
 
     def snapshot(self, round: int, loss: float, samples: int) -> Snapshot:
         """The present row as something to publish."""
@@ -82,7 +83,7 @@ class Learner:
     def mix(self, round: int, mix: Mix) -> None:
         """omega <- own * omega + the blocks put in place by `hold`."""
         pulls = [(self.rows[number], age, weight) for number, age, weight in mix.pulls]
-        self.bench.mix(ME, round, mix.own, pulls)
+        MixBlocks(ME, round, mix.own, pulls).run(self.bench)
 
     # What neighbours sent -----------------------------------------------------------------------------------------
 
@@ -97,12 +98,12 @@ class Learner:
 
     def latents(self, number: int, round: int, indices: Indices) -> npt.NDArray[Any]:
         """Latents of anchors through the block held for a neighbour."""
-        return self.bench.answer(self.rows[number], round, 0, indices, "latents")
+        return Answer(self.rows[number], round, 0, indices, "latents").run(self.bench)
 
     def score_latents(self, round: int, latents: npt.NDArray[Any], indices: Indices, loss: str) -> npt.NDArray[Any]:
         """Losses of one neighbour's latents through this node's own head."""
         shaped = latents.reshape(len(latents), *(self.latent_shape or ()))
-        losses: npt.NDArray[Any] = self.bench.score(ME, round, shaped[None], indices, loss)[0]
+        losses: npt.NDArray[Any] = Score(ME, round, shaped[None], indices, loss).run(self.bench)[0]
         return losses
 
     def inspect(
@@ -116,18 +117,18 @@ class Learner:
         """Full models held here, evaluated on this node's own samples; None is its own."""
         indices = self.roles.train if split == "train" else self.roles.anchor
         rows = [None if number is None else (self.rows[number], 0) for number in models]
-        return self.bench.inspect(ME, round, rows, groups, indices, metric)
+        return InspectModels(ME, round, rows, groups, indices, metric).run(self.bench)
 
     def read(self, round: int, what: str) -> npt.NDArray[np.float32]:
         """This node's own head or last layer, as published."""
-        return self.bench.read(ME, round, what)
+        return ReadPart(ME, round, what).run(self.bench)
 
     # Measuring ----------------------------------------------------------------------------------------------------
 
     def evaluate(self, *, last: bool) -> dict[str, float]:
         """The paper's numbers for this node: the shared test set, and its own held-out samples."""
-        confusion = self.bench.confusion(ME, self._test_subset(last))
-        right, ce = self.bench.evaluate(ME, self.roles.eval)
+        confusion = Confusion(ME, self._test_subset(last)).run(self.bench)
+        right, ce = Evaluate(ME, self.roles.eval).run(self.bench)
         own = right / len(self.roles.eval)
         hit, seen = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
         f1 = np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.layout import Layout
-from ..learning.workbench import MODEL_PARTS
+from ..learning.tasks import MODEL_PARTS
 from ..selection.private import PrivateAnswers
 from .account import KeptAccount
 from .answering import Answering

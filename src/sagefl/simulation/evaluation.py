@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.scoring import answer_losses
+from ..learning.tasks import Answer, Confusion, Evaluate, Gram, Score
 from ..runs.rundir import SUMMARY
 from ..selection import Outcome, Selector
 from ..selection.requests import Loss, ProbeKind
@@ -66,8 +67,8 @@ class Measured:
 def evaluate(world: World, engine: Engine, subset: npt.NDArray[np.int64]) -> Evaluation:
     """Evaluate the present rows; the means over clients are unweighted (method.md, 2.12)."""
     clients = range(world.clients)
-    confusions = engine.map("confusion", [(k, subset) for k in clients])
-    own = engine.map("evaluate", [(k, world.evaluation_sets[k]) for k in clients])
+    confusions = engine.map([Confusion(k, subset) for k in clients])
+    own = engine.map([Evaluate(k, world.evaluation_sets[k]) for k in clients])
     sizes = np.array([len(s) for s in world.evaluation_sets])
     return Evaluation(
         accuracy=np.array([np.trace(c) / c.sum() for c in confusions]),
@@ -94,7 +95,7 @@ def diversity(world: World, engine: Engine) -> float | None:
         return None
     chosen = np.linspace(0, world.clients - 1, count).astype(int)
     total: Floats = np.zeros(1)
-    for gram in engine.map("gram", [(int(k),) for k in chosen]):
+    for gram in engine.map([Gram(int(k)) for k in chosen]):
         total = total + gram
     norm = np.square(total).sum()  # a dot product would depend on the number of BLAS threads
     spread = float(1.0 - (norm - count) / (count * (count - 1)))
@@ -146,17 +147,17 @@ def _risks(
 ) -> dict[tuple[int, int], float]:
     """Mean loss of every (peer, receiver) on the receiver's evaluation samples; a model answers all at once."""
     samples, order = world.evaluation_sets, sorted(asked)
-    calls = [(p, round, age, np.concatenate([samples[k] for k in asked[p, age]]), kind) for p, age in order]
-    told = engine.map("answer", calls, [float(len(call[3])) for call in calls])
+    tasks = [Answer(p, round, age, np.concatenate([samples[k] for k in asked[p, age]]), kind) for p, age in order]
+    answers = engine.map(tasks)
     pairs = [(model[0], client) for model in order for client in asked[model]]
     parts = [
         part
-        for model, answer in zip(order, told, strict=True)
+        for model, answer in zip(order, answers, strict=True)
         for part in np.split(answer, np.cumsum([len(samples[k]) for k in asked[model]])[:-1])
     ]
     if kind == "latents":
         scored = engine.map(
-            "score", [(k, round, z[None], samples[k], loss) for (_, k), z in zip(pairs, parts, strict=True)]
+            [Score(k, round, z[None], samples[k], loss) for (_, k), z in zip(pairs, parts, strict=True)]
         )
         losses = [rows[0] for rows in scored]
     else:

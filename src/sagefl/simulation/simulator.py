@@ -11,10 +11,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import torch
-
 from ..exchange import delivered
-from ..learning.workbench import Workbench
+from ..learning.tasks import Train
 from ..methods import Method, method
 from ..runs import checkpoint
 from ..runs.config import Execution, RunConfig
@@ -24,11 +22,10 @@ from ..runs.rundir import RunDirectory
 from ..selection import Decision, Outcome, State
 from ..selection.outcome import decode, encode
 from ..signals import stoppable
-from ..streams import stream
-from ..topology import poison_row
 from .engines import Engine, make_engine
 from .engines.base import LostRowsError
 from .evaluation import Evaluation, Measured, ProxyCheck, check_proxy, diversity, evaluate
+from .misbehaving import PublishTwofold
 from .privacy import PrivacyLedger, make_private
 from .recording import Clock, Recorder, Round
 from .waves import Waves
@@ -227,8 +224,9 @@ class Simulator:
         trained: dict[int, tuple[float, int]] = {}
         for group in layer.groups(peers, number):
             layer.reuse(engine, number, group, peers)
-            sizes = [float(len(self.world.federation.roles[k].train)) for k in group]
-            trained.update(zip(group, engine.map("train", [(k, number) for k in group], sizes), strict=True))
+            roles = self.world.federation.roles
+            results = engine.map([Train(k, number, len(roles[k].train)) for k in group])
+            trained.update(zip(group, results, strict=True))
         layer.publish(engine, self.world.clients, number)
         self._betray(engine, number)
         return dict(sorted(trained.items()))
@@ -237,11 +235,8 @@ class Simulator:
         """Poisoners go on answering with the model they trained; the one they hand over is ruined."""
         rule, seed = self.world.misbehaviour, self.config.seed
         if rule.poisons:
-            calls = [
-                (k, _publish_twofold, number, bool(culprit), seed, rule.scale, rule.poison)
-                for k, culprit in enumerate(self.world.culprits)
-            ]
-            engine.map("apply", calls)
+            culprits = enumerate(self.world.culprits)
+            engine.map([PublishTwofold(k, number, bool(culprit), seed, rule) for k, culprit in culprits])
 
     def _begin(self, client: int, number: int, peers: Sequence[int]) -> Decision:
         return self.method.selector.begin(
@@ -344,16 +339,3 @@ class Simulator:
             self.method.exchange.begin(engine, self.world.clients)
         self.directory.event("started" if first == 0 else "resumed", round=first, engine=self.execution.engine)
         return first
-
-
-def _publish_twofold(
-    bench: Workbench, client: int, round: int, culprit: bool, seed: int, scale: float, mode: Any
-) -> None:
-    """Keep the published row as the client's voice; a culprit's block that others can pull is replaced by poison."""
-    p = bench.population
-    published = p.snapshots[p.slot(round), client]
-    p.voices[p.slot(round), client].copy_(published)
-    if culprit:
-        block = published[bench.layout.shared]
-        poisoned = poison_row(block.numpy().copy(), stream(seed, "poison", round, client), scale, mode)
-        block.copy_(torch.from_numpy(poisoned))

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.scoring import answer_losses
-from ..learning.workbench import MODEL_PARTS
+from ..learning.tasks import MODEL_PARTS, Answer, InspectModels, ReadPart, Score
 from ..runs.losses import Recorded
 from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..streams import stream
@@ -172,11 +172,11 @@ class Waves:
         for errand in errands:
             grouped[(errand.peer, self._age(errand.client, errand.peer), errand.probe.kind)].append(errand)
         groups = sorted(grouped.items(), key=lambda item: item[0])
-        calls = [
-            (peer, self.round, age, np.concatenate([self._inputs(e) for e in group]), kind)
+        tasks = [
+            Answer(peer, self.round, age, np.concatenate([self._inputs(e) for e in group]), kind)
             for (peer, age, kind), group in groups
         ]
-        answers = self.engine.map("answer", calls, [float(len(call[3])) for call in calls])
+        answers = self.engine.map(tasks)
         told: list[tuple[_Errand, npt.NDArray[Any]]] = []
         for (_, group), answer in zip(groups, answers, strict=True):
             ends = np.cumsum([len(e.columns) for e in group])
@@ -230,11 +230,11 @@ class Waves:
         grouped: dict[tuple[int, str, bytes], list[tuple[_Errand, npt.NDArray[Any]]]] = defaultdict(list)
         for errand, z in told:
             grouped[errand.client, errand.probe.loss, errand.columns.tobytes()].append((errand, z))
-        calls = [
-            (client, self.round, np.stack([z for _, z in group]), self._inputs(group[0][0]), loss)
+        tasks = [
+            Score(client, self.round, np.stack([z for _, z in group]), self._inputs(group[0][0]), loss)
             for (client, loss, _), group in grouped.items()
         ]
-        for group, losses in zip(grouped.values(), self.engine.map("score", calls), strict=True):
+        for group, losses in zip(grouped.values(), self.engine.map(tasks), strict=True):
             for (errand, _), row in zip(group, losses, strict=True):
                 self._file(errand, row)
 
@@ -248,7 +248,7 @@ class Waves:
     # Inspections and readings -------------------------------------------------------------------------------------
 
     def _inspect(self, decisions: Mapping[int, Decision]) -> None:
-        calls = []
+        tasks = []
         for client, decision in decisions.items():
             asked = decision.request
             assert isinstance(asked, Inspect)
@@ -259,9 +259,8 @@ class Waves:
             models = [None if p == ME else (_number(p), self._age(client, _number(p))) for p in wanted]
             at = {p: i for i, p in enumerate(wanted)}
             groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
-            calls.append((client, self.round, models, groups, indices, asked.metric))
-        weights = [float(len(c[4]) * len(c[3] or c[2])) for c in calls]
-        for decision, answer in zip(decisions.values(), self.engine.map("inspect", calls, weights), strict=True):
+            tasks.append(InspectModels(client, self.round, models, groups, indices, asked.metric))
+        for decision, answer in zip(decisions.values(), self.engine.map(tasks), strict=True):
             decision.answer(answer)
 
     def _read(self, decisions: Mapping[int, Decision]) -> None:
@@ -273,7 +272,7 @@ class Waves:
         parts = sorted(
             {(p, what, self._age(c, p)) for c, (what, peers) in asked.items() if what in MODEL_PARTS for p in peers}
         )
-        read = self.engine.map("read", [(p, self.round, what, age) for p, what, age in parts])
+        read = self.engine.map([ReadPart(p, self.round, what, age) for p, what, age in parts])
         models: dict[tuple[int, str, int], Any] = dict(zip(parts, read, strict=True))
         for client, (what, peers) in asked.items():
             known = what in MODEL_PARTS

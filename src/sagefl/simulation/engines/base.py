@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 from ...errors import SageflError
 from ...learning.population import Population, Storage
+from ...learning.tasks import Result, Task
 from ...learning.training import LocalTraining, TrainingOptions
 from ..world import World
 
-__all__ = ["Call", "Engine", "EngineError", "LostRowsError", "allocate", "parts"]
-
-Call = tuple[Any, ...]
+__all__ = ["Engine", "EngineError", "LostRowsError", "allocate", "parts"]
 
 
 class EngineError(SageflError, RuntimeError):
@@ -35,8 +34,8 @@ class Engine(Protocol):
     def population(self) -> Storage:
         """Every client's rows."""
 
-    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
-        """Run a workbench task for every call; `weights` say how long each takes, longest first."""
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
+        """Carry out every task; results come in the order of the tasks."""
 
     def close(self) -> None:
         """Let go of workers and memory."""

@@ -15,10 +15,11 @@ import torch
 import torch.multiprocessing
 
 from ...learning.memory import keep_freed_memory
+from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
 from ..world import World
-from .base import Call, EngineError, allocate, parts
+from .base import EngineError, allocate, parts
 
 __all__ = ["Processes", "context", "lacking_shared_memory"]
 
@@ -39,13 +40,13 @@ class Processes:
         made_of = parts(world, hooks, self.population, shared_memory=True)
         self._pool = ProcessPoolExecutor(workers, mp_context=context(), initializer=_attach, initargs=made_of)
 
-    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """In chunks of similar weight, heaviest first."""
-        results: list[Any] = [None] * len(calls)
-        futures: list[tuple[list[int], Future[list[Any]]]] = []
+        results: list[Any] = [None] * len(tasks)
+        futures: list[tuple[list[int], Future[list[Result]]]] = []
         try:
-            for chunk in self._chunks(len(calls), weights):
-                futures.append((chunk, self._pool.submit(_work, task, [calls[i] for i in chunk])))
+            for chunk in self._chunks([task.weight for task in tasks]):
+                futures.append((chunk, self._pool.submit(_work, [tasks[i] for i in chunk])))
             for chunk, future in futures:
                 for i, result in zip(chunk, future.result(), strict=True):
                     results[i] = result
@@ -56,17 +57,16 @@ class Processes:
             ) from None
         return results
 
-    def _chunks(self, count: int, weights: Sequence[float] | None) -> list[list[int]]:
-        order = range(count) if weights is None else sorted(range(count), key=lambda i: -weights[i])
-        goal = (sum(weights) if weights is not None else count) / (self.workers * TASKS_PER_WORKER)
+    def _chunks(self, weights: Sequence[float]) -> list[list[int]]:
+        goal = sum(weights) / (self.workers * TASKS_PER_WORKER)
         chunks: list[list[int]] = []
         load = goal
-        for i in order:
+        for i in sorted(range(len(weights)), key=lambda i: -weights[i]):
             if load >= goal:
                 chunks.append([])
                 load = 0.0
             chunks[-1].append(i)
-            load += weights[i] if weights is not None else 1.0
+            load += weights[i]
         return chunks
 
     def close(self) -> None:
@@ -119,6 +119,6 @@ def _follow(parent: Any) -> None:
     os._exit(1)
 
 
-def _work(task: str, calls: list[Call]) -> list[Any]:
-    function = getattr(_bench, task)
-    return [function(*call) for call in calls]
+def _work(tasks: Sequence[Task[Result]]) -> list[Result]:
+    assert _bench is not None
+    return carry_out(tasks, _bench)

@@ -30,11 +30,12 @@ from ...extras import how_to_install
 from ...learning.layout import Layout
 from ...learning.memory import keep_freed_memory
 from ...learning.population import Population
+from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining, TrainingOptions
 from ...learning.workbench import Corpus, Workbench
 from ..world import World
-from .base import Call, EngineError, LostRowsError, allocate, parts
-from .sharding import Key, NotHereError, Shard, deal, needs
+from .base import EngineError, LostRowsError, allocate, parts
+from .sharding import Key, NotHereError, Shard, deal
 
 __all__ = ["RayActors", "connect", "cpus", "import_ray"]
 
@@ -157,12 +158,11 @@ class ShardActor:
         """Be the home of these clients, whatever was before."""
         self._bench, self._shard = self._kit.bench(clients)
 
-    def work(self, task: str, calls: Sequence[Call], keys: Sequence[Key], *rows: Array) -> list[Any]:
-        """Carry out calls for clients that are held here; `rows` are those of others that they read."""
+    def work(self, tasks: Sequence[Task[Result]], keys: Sequence[Key], *rows: Array) -> list[Result]:
+        """Carry out tasks of clients that are held here; `rows` are those of others that they read."""
         # Copied: kernels may round differently on memory that is aligned differently.
         self._shard.welcome({key: torch.from_numpy(row).clone() for key, row in zip(keys, rows, strict=True)})
-        function = getattr(self._bench, task)
-        return [function(*call) for call in calls]
+        return carry_out(tasks, self._bench)
 
     def lend(self, keys: Sequence[Key]) -> Any:
         """Rows for others, each an object of its own."""
@@ -215,31 +215,31 @@ class RayActors:
 
     # Work -----------------------------------------------------------------------------------------------------------
 
-    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
-        """Every call where its client lives; rows of others are lent first, so that nobody waits for anybody."""
-        chunks = [chunk for home in range(len(self._actors)) for chunk in self._chunks(home, task, calls)]
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
+        """Every task where its client lives; rows of others are lent first, so that nobody waits for anybody."""
+        chunks = [chunk for home in range(len(self._actors)) for chunk in self._chunks(home, tasks)]
         lent = self._lend(sorted({key for _, _, keys in chunks for key in keys}))
         pending = [
-            self._actors[home].work.remote(task, [calls[i] for i in picked], keys, *(lent[key] for key in keys))
+            self._actors[home].work.remote([tasks[i] for i in picked], keys, *(lent[key] for key in keys))
             for home, picked, keys in chunks
         ]
         del lent  # rows go as soon as nobody needs them
-        results: list[Any] = [None] * len(calls)
-        for (_, picked, _), answers in zip(chunks, self._collect(pending, task, calls), strict=True):
+        results: list[Any] = [None] * len(tasks)
+        for (_, picked, _), answers in zip(chunks, self._collect(pending, tasks), strict=True):
             for i, result in zip(picked, answers, strict=True):
                 results[i] = result
         return results
 
-    def _chunks(self, home: int, task: str, calls: Sequence[Call]) -> Iterator[tuple[int, list[int], list[Key]]]:
-        """An actor's calls in stretches that read a bounded number of others' rows: (actor, calls, rows)."""
+    def _chunks(self, home: int, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, list[int], list[Key]]]:
+        """An actor's tasks in stretches that read a bounded number of others' rows: (actor, tasks, rows)."""
         picked: list[int] = []
         guests: dict[Key, None] = {}
-        for i, call in enumerate(calls):
-            if self._home[call[0]] != home:
+        for i, task in enumerate(tasks):
+            if self._home[task.client] != home:
                 continue
             wanted = {
                 (row.tensor, self._whole.slot(row.round), row.client): None
-                for row in needs(task, call)
+                for row in task.rows()
                 if self._home[row.client] != home
             }
             if picked and len(guests | wanted) > GUESTS:
@@ -261,15 +261,14 @@ class RayActors:
                 lent |= zip(part, references if len(part) > 1 else [references], strict=True)
         return lent
 
-    def _collect(self, pending: Sequence[Any], task: str, calls: Sequence[Call]) -> list[Any]:
+    def _collect(self, pending: Sequence[Any], tasks: Sequence[Task[Any]]) -> list[Any]:
         try:
             return self.get(pending)
         except NotHereError as error:
-            step = calls[0][1] if task == "apply" else getattr(Workbench, task)
+            step = type(tasks[0])
             raise EngineError(
-                f"method {self._method!r} cannot run on a population in shards: its step {step.__module__}."
-                f"{step.__qualname__} {error}. Declare whose rows it reads (sagefl.exchange.reads), or use "
-                "--engine processes"
+                f"method {self._method!r} cannot run on a population in shards: its task {step.__module__}."
+                f"{step.__qualname__} {error}. Say in its `rows` whose rows it reads, or use --engine processes"
             ) from None
 
     def get(self, references: Sequence[Any]) -> list[Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
+from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
 from ..world import World
-from .base import Call, allocate, parts
+from .base import allocate, parts
 
 __all__ = ["Sequential"]
 
@@ -24,10 +24,9 @@ class Sequential:
         self.population = allocate(world, extras, shared_memory=False)
         self._bench = Workbench(*parts(world, hooks, self.population, shared_memory=False))
 
-    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """Plainly, in order."""
-        function = getattr(self._bench, task)
-        return [function(*call) for call in calls]
+        return carry_out(tasks, self._bench)
 
     def close(self) -> None:
         """Give torch its threads back."""

@@ -1,4 +1,4 @@
-"""A population in pieces: who holds which clients' rows, and whose rows a piece of work needs besides its own.
+"""A population in pieces: who holds which clients' rows.
 
 A shard holds some clients' rows and addresses them by client number, as if all were there; rows of others are guests,
 brought along for one piece of work. Work that reaches for a row which is neither is refused: silence would be a wrong
@@ -7,17 +7,16 @@ result. Nothing here knows how rows travel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import index as as_index
 from typing import Any, NoReturn
 
 from torch import Tensor
 
-from ...exchange import Row
 from ...learning.population import Population
-from .base import Call, EngineError
+from .base import EngineError
 
-__all__ = ["Key", "NotHereError", "Shard", "deal", "needs"]
+__all__ = ["Key", "NotHereError", "Shard", "deal"]
 
 Key = tuple[str, int, int]  # a row: tensor, snapshot slot (0 where there are none), client
 
@@ -35,21 +34,6 @@ def deal(sizes: Sequence[float], shards: int) -> list[list[int]]:
         held[least].append(client)
         loads[least] += sizes[client]
     return [sorted(clients) for clients in held]
-
-
-def needs(task: str, call: Call) -> Iterable[Row]:
-    """Whose rows a call reads besides its client's own; a step that a method brings along declares them itself."""
-    if task == "mix":
-        _, round, _, pulls = call
-        return [Row("snapshots", peer, round - age) for peer, age, _ in pulls]
-    if task == "inspect":
-        _, round, models, *_ = call
-        return [Row("snapshots", model[0], round - model[1]) for model in models if model is not None]
-    if task == "apply":
-        _, step, *arguments = call
-        declared = getattr(step, "rows", None)
-        return declared(*arguments) if declared is not None else []
-    return []
 
 
 class Shard:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from ...learning.stacked import StackedBench
+from ...learning.tasks import Result, Task
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
 from ..world import World
-from .base import Call, EngineError, allocate, parts
+from .base import EngineError, allocate, parts
 
 __all__ = ["Stacked", "accelerator", "find_device"]
 
@@ -43,9 +43,9 @@ class Stacked:
         if (trouble := self.bench.trouble) is not None:
             logger.warning("%s: that part is done client by client", trouble)
 
-    def map(self, task: str, calls: Sequence[Call], weights: Sequence[float] | None = None) -> list[Any]:
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """Stacked where it can be, in order otherwise."""
-        return self.bench.run(task, calls)
+        return self.bench.run(tasks)
 
     def close(self) -> None:
         """Give torch its threads back."""

@@ -1,0 +1,298 @@
+"""What engines carry out: one class per piece of work on a client's row.
+
+A task names the client whose row it works on, says whose rows it reads besides and roughly how long it takes, and does
+its work on a workbench. Every engine runs these same tasks, in one process or many; that is why their results agree
+bit for bit. A step that a method brings along is a task in the method's own file. Inputs go to peers, labels do not:
+only the tasks that a client runs for itself read labels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .models import ModelError
+from .training import Local, run_epoch
+from .workbench import Floats, Indices, Workbench, finite, normal_gram, told
+
+__all__ = [
+    "MODEL_PARTS",
+    "Answer",
+    "Confusion",
+    "Evaluate",
+    "Gram",
+    "InspectModels",
+    "MixBlocks",
+    "ReadPart",
+    "Row",
+    "Score",
+    "Task",
+    "Tasks",
+    "Train",
+    "carry_out",
+]
+
+MODEL_PARTS = ("head", "last-layer")  # what a client may publish of its local parameters
+Result = TypeVar("Result", covariant=True)
+
+
+class Row(NamedTuple):
+    """Somebody's row of a tensor of the population (`snapshots`, `extras.NAME`); snapshots are of some round."""
+
+    tensor: str
+    client: int
+    round: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Task(ABC, Generic[Result]):
+    """One piece of work. It writes to its own client's rows only."""
+
+    client: int
+
+    @abstractmethod
+    def run(self, bench: Workbench) -> Result:
+        """Do it."""
+
+    def rows(self) -> Iterable[Row]:
+        """Rows of other clients that it reads: they are brought along where rows lie on several machines."""
+        return ()
+
+    @property
+    def weight(self) -> float:
+        """How long it takes compared with others of its kind."""
+        return 1.0
+
+    def __str__(self) -> str:
+        when = f" in round {self.round}" if hasattr(self, "round") else ""
+        return f"{type(self).__name__} of client {self.client}{when}"
+
+
+class Tasks(Protocol):
+    """Whoever carries out work on rows: an engine."""
+
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
+        """Carry out every task; results come in the order of the tasks."""
+
+
+def carry_out(tasks: Iterable[Task[Result]], bench: Workbench) -> list[Result]:
+    """Do tasks one after another; an error notes which one it was."""
+    results = []
+    for task in tasks:
+        try:
+            results.append(task.run(bench))
+        except Exception as error:
+            error.add_note(f"This happened in {task}.")
+            raise
+    return results
+
+
+# What a client does for itself --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Train(Task[tuple[float, int]]):
+    """One round of local training in place; publishes the row. Gives (mean loss, samples seen)."""
+
+    round: int
+    samples: int = 1  # of the client, for balancing
+
+    @property
+    def weight(self) -> float:
+        """By how much there is to train on."""
+        return float(self.samples)
+
+    def run(self, bench: Workbench) -> tuple[float, int]:
+        """All epochs of the round."""
+        p, o = bench.population, bench.options
+        moments = (p.first[self.client], p.second[self.client], p.steps[self.client])
+        if o.reset_optimizer:
+            for moment in moments:
+                moment.zero_()
+        row = p.params[self.client]
+        bench.layout.bind(bench.model, row, bench.gradient)
+        extras = {name: tensor[self.client] for name, tensor in p.extras.items()}
+        local = Local(
+            self.client, self.round, bench.layout, row, bench.gradient, extras, rounds=o.rounds, epochs=o.epochs
+        )
+        bench.model.train()
+        total, seen = 0.0, 0
+        with bench.own_draws(self.round, self.client):
+            for epoch in range(o.epochs):
+                local.epoch, order = epoch, bench.batches(self.client, self.round, epoch)
+                total += run_epoch(bench.model, local, moments, *bench.samples(order), o, bench.hooks)
+                seen += len(order)
+        bench.refuse_changed_buffers(bench.model)
+        p.snapshots[p.slot(self.round), self.client].copy_(row)
+        return total / seen, seen
+
+
+@dataclass(frozen=True, eq=False)
+class MixBlocks(Task[None]):
+    """omega <- own * omega + sum of weight * published omega (eq:mix); pulls are (client, age, weight)."""
+
+    round: int
+    own: float
+    pulls: Sequence[tuple[int, int, float]]
+
+    def rows(self) -> Iterable[Row]:
+        """The blocks that are pulled."""
+        return [Row("snapshots", peer, self.round - age) for peer, age, _ in self.pulls]
+
+    def run(self, bench: Workbench) -> None:
+        """In place."""
+        p, columns = bench.population, bench.layout.shared
+        mine = p.params[self.client, columns]
+        mine.mul_(self.own)
+        for peer, age, weight in self.pulls:
+            mine.add_(p.snapshots[p.slot(self.round, age), peer, columns], alpha=weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Score(Task[Floats]):
+    """Losses of peers' latents (peers, n, ...) through this client's own head."""
+
+    round: int
+    latents: Floats
+    indices: Indices
+    loss: str
+
+    def run(self, bench: Workbench) -> Floats:
+        """A row of losses per peer."""
+        bench.speak_as(self.client, self.round)
+        head = bench.part("head")
+        bench.model.eval()
+        y = bench.corpus.train_y[torch.from_numpy(self.indices)]
+        with torch.inference_mode():
+            return np.stack([bench.losses(head(torch.from_numpy(z)), y, self.loss) for z in self.latents])
+
+
+@dataclass(frozen=True, eq=False)
+class InspectModels(Task[npt.NDArray[np.float64]]):
+    """Full models moved here and evaluated on own samples; `models` are (client, age), None is oneself.
+
+    A group is evaluated as the average of its members' shared blocks under this client's own head.
+    """
+
+    round: int
+    models: Sequence[tuple[int, int] | None]
+    groups: Sequence[Sequence[int]] | None
+    indices: Indices
+    metric: str
+
+    @property
+    def weight(self) -> float:
+        """By how many samples go through a model."""
+        return float(len(self.indices) * len(self.groups or self.models))
+
+    def rows(self) -> Iterable[Row]:
+        """The models that are moved."""
+        return [Row("snapshots", model[0], self.round - model[1]) for model in self.models if model is not None]
+
+    def run(self, bench: Workbench) -> npt.NDArray[np.float64]:
+        """One number (or one row of losses) per model or group."""
+        if self.metric == "distance":
+            p, shared = bench.population, bench.layout.shared
+            mine = p.voices[p.slot(self.round), self.client]
+            rows = self.candidates(bench, averaged=False)
+            return finite([float((row[shared] - mine[shared]).norm()) for row in rows])
+        return finite([self._judge(bench, row) for row in self.candidates(bench)])
+
+    def _judge(self, bench: Workbench, row: Tensor) -> Any:
+        bench.layout.bind(bench.model, row)
+        return bench.judge(bench.infer(bench.corpus.train_x, self.indices), self.indices, self.metric)
+
+    def candidates(self, bench: Workbench, *, averaged: bool = True) -> list[Tensor]:
+        """The rows to be judged: those of `models`, or one per group."""
+        p = bench.population
+        mine = p.voices[p.slot(self.round), self.client]
+        rows = [mine if m is None else p.snapshots[p.slot(self.round, m[1]), m[0]] for m in self.models]
+        if self.groups is None or not averaged:
+            return rows
+        return [bench.average(mine, [rows[i] for i in group]) for group in self.groups]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluate(Task[tuple[int, float]]):
+    """(number right, mean clipped cross-entropy) of the present row on own samples."""
+
+    indices: Indices
+
+    def run(self, bench: Workbench) -> tuple[int, float]:
+        """Inference with labels."""
+        bench.layout.bind(bench.model, bench.population.params[self.client])
+        return bench.evaluate(bench.infer(bench.corpus.train_x, self.indices), self.indices)
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion(Task[npt.NDArray[np.int64]]):
+    """Confusion matrix (true x predicted) of the present row on the shared test set."""
+
+    subset: Indices
+
+    def run(self, bench: Workbench) -> npt.NDArray[np.int64]:
+        """Inference with labels."""
+        bench.layout.bind(bench.model, bench.population.params[self.client])
+        return bench.confusion(bench.infer(bench.corpus.test_x, self.subset), self.subset)
+
+
+@dataclass(frozen=True, eq=False)
+class Gram(Task[Floats]):
+    """The centred, normalised Gram matrix of this client's representation of some test images (for linear CKA)."""
+
+    def run(self, bench: Workbench) -> Floats:
+        """Flat."""
+        bench.layout.bind(bench.model, bench.population.params[self.client])
+        return normal_gram(bench.infer(bench.corpus.test_x, bench.pulse, "latents"))
+
+
+# What a client does for others --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Task[npt.NDArray[np.generic]]):
+    """A peer's answers to anchor inputs from the row it published `age` rounds ago."""
+
+    round: int
+    age: int
+    indices: Indices
+    kind: str
+
+    @property
+    def weight(self) -> float:
+        """By the number of inputs."""
+        return float(len(self.indices))
+
+    def run(self, bench: Workbench) -> npt.NDArray[np.generic]:
+        """Top-1 labels, latents or log-probabilities."""
+        bench.speak_as(self.client, self.round, self.age)
+        return told(bench.infer(bench.corpus.train_x, self.indices, self.kind), self.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPart(Task[Floats]):
+    """Something small a client publishes about its model: its head, or the head's last layer."""
+
+    round: int
+    what: str
+    age: int = 0
+
+    def run(self, bench: Workbench) -> Floats:
+        """The parameters, flat."""
+        if self.what not in MODEL_PARTS:
+            raise ValueError(f"a client publishes no {self.what!r} of its model; it does: {', '.join(MODEL_PARTS)}")
+        row = bench.population.voices[bench.population.slot(self.round, self.age), self.client]
+        part = bench.layout.local_part(row, last_layer=self.what == "last-layer")
+        if part is None:
+            raise ModelError(
+                f"this model has no {self.what} to publish: all of its parameters are shared; declare fewer"
+            )
+        values: Floats = part.numpy()
+        return values
