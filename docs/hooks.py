@@ -124,9 +124,7 @@ def methods() -> str:
 
     rows = ["| id | what it does | paper | asks for | models merged / moved |", "|---|---|---|---|---|"]
     for id, cls in known().items():
-        own = (cls.__doc__ or "").strip().splitlines()
-        does = own[0] if cls.registered.get(cls.id) is cls and own else cls.rule.summary
-        cells = (f"`{id}`", does, cls.citation, cls.evidence, cls.communication)
+        cells = (f"`{id}`", cls.summary(), cls.citation, cls.evidence, cls.communication)
         rows.append("| " + " | ".join(map(escaped, cells)) + " |")
     return "\n".join(rows)
 

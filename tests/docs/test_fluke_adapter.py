@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sagefl import RandomGossip, Reason, SageOS
-from sagefl.selection.pens import PensRule
+from sagefl.selection.pens import Pens
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # fluke's own warnings
 ROOT = Path(__file__).parents[2]
@@ -60,6 +60,6 @@ def test_random_gossip_in_the_same_world_does_not(adapter: dict[str, Any]) -> No
 
 
 def test_a_selector_that_asks_for_more_than_labels_is_refused_by_name(adapter: dict[str, Any]) -> None:
-    run = adapter["federation"](PensRule(first_phase=10))
+    run = adapter["federation"](Pens(first_phase=10))
     with pytest.raises(TypeError, match="answers probes for labels"):
         run.run(2)

@@ -9,7 +9,7 @@ from driving import Given, drive
 from scipy.stats import kstest, norm
 
 from sagefl.selection import ME, Reason
-from sagefl.selection.cfns_lite import CfnsLiteRule, gaussian_sigma
+from sagefl.selection.cfns_lite import CfnsLite, gaussian_sigma
 from sagefl.selection.outcome import decode, encode
 
 EXACT = {"private": False, "closeness": 0.0, "graph": 0.0}
@@ -46,7 +46,7 @@ def test_the_noise_is_exactly_enough(epsilon):
 
 def test_similar_last_layers_are_merged():
     answers = told({ME: [1.0, 0.0], "a": [0.0, 2.0], "b": [3.0, 0.0], "c": [1.0, 1.0], "d": [-1.0, 0.0]})
-    outcome = drive(CfnsLiteRule(**EXACT).begin("abcd", 8), answers)
+    outcome = drive(CfnsLite(**EXACT).begin("abcd", 8), answers)
     assert outcome.trace[0].scores == pytest.approx((0.0, 1.0, math.sqrt(0.5), -1.0))
     assert outcome.peers == ("b", "c")
     assert outcome.weights == pytest.approx({"b": 1 / 3, "c": 1 / 3})
@@ -56,13 +56,13 @@ def test_similar_last_layers_are_merged():
 def test_all_factors_by_hand():
     layers = {ME: [1.0, 0.0], "a": [1.0, 0.0], "b": [0.0, 1.0]}
     answers = told(layers, {ME: 1.0, "a": 2.0, "b": 60.0}, {"a": 2.0, "b": 8.0})
-    rule = CfnsLiteRule(similarity=0.5, closeness=2.0, graph=4.0, private=False)
+    rule = CfnsLite(similarity=0.5, closeness=2.0, graph=4.0, private=False)
     # a: .5 * 1 - 2 * |2 - 1|/5 + 4 * 2/8; b: 0 - 2 * |5 - 1|/5 + 4 (losses are clipped at 5)
     assert drive(rule.begin("ab", 8), answers).trace[0].scores == pytest.approx((1.1, 2.4))
 
 
 def test_scores_are_averaged_over_rounds():
-    rule = CfnsLiteRule(memory=0.75, **EXACT)
+    rule = CfnsLite(memory=0.75, **EXACT)
     first = drive(rule.begin("ab", 8), told({ME: [1.0, 0.0], "a": [1.0, 0.0], "b": [0.0, 1.0]}))
     assert first.state["scores"] == {"a": 1.0, "b": 0.0}
     answers = told({ME: [1.0, 0.0], "a": [0.0, 1.0], "c": [-1.0, 0.0]})
@@ -72,12 +72,12 @@ def test_scores_are_averaged_over_rounds():
 
 def test_what_is_read_is_perturbed_at_the_stated_scale():
     """Whatever the size of a layer, the similarity is off by one Gaussian of the mechanism's sigma."""
-    rule = CfnsLiteRule(closeness=0.0, graph=0.0, epsilon=5.0)
+    rule = CfnsLite(closeness=0.0, graph=0.0, epsilon=5.0)
     layer = np.random.default_rng(1).normal(size=300)
     answers = told({ME: layer, "a": 7 * layer})
     errors = [drive(rule.begin("a", 8, seed), answers).trace[0].scores[0] - 1.0 for seed in range(400)]
     assert kstest(errors, norm(scale=gaussian_sigma(2.0, 5.0, 1e-5)).cdf).pvalue > 1e-3
-    with_losses = CfnsLiteRule(similarity=0.0, closeness=1.0, graph=0.0, epsilon=5.0)
+    with_losses = CfnsLite(similarity=0.0, closeness=1.0, graph=0.0, epsilon=5.0)
     same = told({ME: layer, "a": layer}, {ME: 1.0, "a": 1.0})
     off = [-drive(with_losses.begin("a", 8, seed), same).trace[0].scores[0] for seed in range(400)]
     scale = gaussian_sigma(1.0, 5.0, 1e-5)
@@ -85,7 +85,7 @@ def test_what_is_read_is_perturbed_at_the_stated_scale():
 
 
 def test_few_neighbours():
-    rule = CfnsLiteRule(k=5)
+    rule = CfnsLite(k=5)
     assert drive(rule.begin((), 8), Given()).reason is Reason.NONE
     answers = told({ME: [1.0, 0.0], "a": [1.0, 0.0], "b": [0.0, 0.0]})
     assert drive(rule.begin("a", 8), answers).peers == ("a",)
@@ -95,7 +95,7 @@ def test_few_neighbours():
 @pytest.mark.parametrize("options", [{"k": 0}, {"epsilon": 0.0}, {"delta": 1.0}, {"memory": 1.0}])
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
-        CfnsLiteRule(**options)
+        CfnsLite(**options)
 
 
 def test_it_finds_its_cluster_through_the_noise_and_better_without(tmp_path):

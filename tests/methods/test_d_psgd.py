@@ -7,7 +7,7 @@ from driving import Given, drive
 
 from sagefl.exchange import resolve
 from sagefl.selection import Reason
-from sagefl.selection.d_psgd import DPSGDRule
+from sagefl.selection.d_psgd import DPSGD
 from sagefl.topology import Bernoulli, Graph, Links, build, neighbourhoods
 
 
@@ -18,7 +18,7 @@ def mixing_matrix(graph: Graph, available: float, round: int) -> np.ndarray:
     degrees = dict(enumerate(view.degrees.tolist()))
     outcomes = {}
     for k in range(clients):
-        decision = DPSGDRule().begin([int(j) for j in view.peers(k)], 0, me=k)
+        decision = DPSGD().begin([int(j) for j in view.peers(k)], 0, me=k)
         outcomes[k] = drive(decision, Given(readings={"degree": degrees}))
     matrix = np.eye(clients)
     for k, mix in resolve(outcomes, {}, 0.5).items():
@@ -30,15 +30,15 @@ def mixing_matrix(graph: Graph, available: float, round: int) -> np.ndarray:
 
 def test_metropolis_hastings_weights_by_hand():
     # A star: the hub 0 has degree 3, the others 1. Every weight is 1/4, leaves keep 3/4.
-    outcome = drive(DPSGDRule().begin([1, 2, 3], 0), Given(readings={"degree": {1: 1, 2: 1, 3: 1}}))
+    outcome = drive(DPSGD().begin([1, 2, 3], 0), Given(readings={"degree": {1: 1, 2: 1, 3: 1}}))
     assert outcome.weights == {1: 1 / 4, 2: 1 / 4, 3: 1 / 4}
-    leaf = drive(DPSGDRule().begin([0], 0), Given(readings={"degree": {0: 3}}))
+    leaf = drive(DPSGD().begin([0], 0), Given(readings={"degree": {0: 3}}))
     assert leaf.weights == {0: 1 / 4}
     assert leaf.reads == {"degree": 1}
 
 
 def test_no_neighbour_no_exchange():
-    assert drive(DPSGDRule().begin((), 0), Given()).reason is Reason.NONE
+    assert drive(DPSGD().begin((), 0), Given()).reason is Reason.NONE
 
 
 @pytest.mark.parametrize("kind", ["er", "ba", "ring"])

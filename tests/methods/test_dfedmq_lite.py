@@ -7,7 +7,7 @@ from clusters import config, finds_cluster, run_clusters, simulate
 from driving import Given, drive
 
 from sagefl.selection import Probe, Reason
-from sagefl.selection.dfedmq_lite import DFedMQLiteRule
+from sagefl.selection.dfedmq_lite import DFedMQLite
 from sagefl.selection.outcome import decode, encode
 
 
@@ -16,7 +16,7 @@ def losses(**values: float) -> Given:
 
 
 def test_the_lowest_reported_losses_are_merged():
-    outcome = drive(DFedMQLiteRule().begin("abcd", 8), losses(a=0.9, b=0.2, c=0.5, d=0.3))
+    outcome = drive(DFedMQLite().begin("abcd", 8), losses(a=0.9, b=0.2, c=0.5, d=0.3))
     assert outcome.peers == ("b", "d")
     assert outcome.weights == pytest.approx({"b": 1 / 3, "d": 1 / 3})
     assert (outcome.reads, outcome.evaluations, outcome.inspected) == ({"loss": 4}, 0, ())
@@ -24,7 +24,7 @@ def test_the_lowest_reported_losses_are_merged():
 
 
 def test_progress_is_relative_to_what_was_reported_last():
-    rule = DFedMQLiteRule(k=1, quality="progress")
+    rule = DFedMQLite(k=1, quality="progress")
     first = drive(rule.begin("abc", 8), losses(a=1.0, b=4.0, c=2.0))
     assert first.trace[0].scores == (0.0, 0.0, 0.0)
     # a fell by 20 %, b by 10 %, c rose; d reports for the first time.
@@ -38,14 +38,14 @@ def test_progress_is_relative_to_what_was_reported_last():
 
 
 def test_a_loss_of_zero_is_no_progress():
-    rule = DFedMQLiteRule(quality="progress")
+    rule = DFedMQLite(quality="progress")
     outcome = drive(rule.begin("a", 8, state={"losses": {"a": 0.0}}), losses(a=0.0))
     assert outcome.trace[0].scores == (0.0,)
 
 
 def test_quality_on_ones_own_anchors():
     answers = Given(probes={"a": [1, 1, 0, 1], "b": [0, 0, 1, 0], "c": [0, 1, 0, 1]})
-    outcome = drive(DFedMQLiteRule(k=2, quality="anchors", anchors=3).begin("abc", 4), answers)
+    outcome = drive(DFedMQLite(k=2, quality="anchors", anchors=3).begin("abc", 4), answers)
     assert outcome.peers in (("b", "c"), ("c", "b"))  # a third wrong each on the first three anchors
     assert (outcome.anchors, outcome.evaluations) == (3, 9)
     assert answers.asked == [Probe(("a", "b", "c"), 0, 3)]
@@ -53,13 +53,13 @@ def test_quality_on_ones_own_anchors():
 
 def test_equal_quality_is_broken_at_random():
     answers = losses(a=0.5, b=0.5, c=0.5)
-    chosen = {drive(DFedMQLiteRule(k=1).begin("abc", 8, seed), answers).peers for seed in range(60)}
+    chosen = {drive(DFedMQLite(k=1).begin("abc", 8, seed), answers).peers for seed in range(60)}
     assert chosen == {("a",), ("b",), ("c",)}
 
 
 @pytest.mark.parametrize("quality", ["loss", "progress", "anchors"])
 def test_few_neighbours_and_no_anchors(quality):
-    rule = DFedMQLiteRule(k=5, quality=quality)
+    rule = DFedMQLite(k=5, quality=quality)
     assert drive(rule.begin((), 8), Given()).reason is Reason.NONE
     answers = Given(probes={"a": np.zeros(8), "b": np.ones(8)}, readings={"loss": {"a": 0.1, "b": 2.0}})
     assert drive(rule.begin("a", 8), answers).peers == ("a",)
@@ -70,7 +70,7 @@ def test_few_neighbours_and_no_anchors(quality):
 @pytest.mark.parametrize("options", [{"k": 0}, {"quality": "taste"}, {"anchors": 0}])
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
-        DFedMQLiteRule(**options)
+        DFedMQLite(**options)
 
 
 def test_measured_on_ones_own_anchors_quality_finds_the_cluster(tmp_path):

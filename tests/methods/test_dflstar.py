@@ -11,9 +11,8 @@ from sagefl.learning.layout import Layout
 from sagefl.learning.models import Mlp, training_loss
 from sagefl.learning.training import Local, LocalTraining, TrainingOptions, run_epoch
 from sagefl.methods import method
-from sagefl.methods.dflstar import TEACHER, SelfDistillation
+from sagefl.methods.dflstar import TEACHER, DFLStarRule, SelfDistillation
 from sagefl.selection import ME, Reason
-from sagefl.selection.dflstar import DFLStarRule
 
 LAYERS = {ME: (1.0, 0.0), "a": (3.0, 0.0), "b": (-1.0, 0.0), "c": (0.5, sqrt(3) / 2)}  # cosines 1, -1, 1/2
 

@@ -5,12 +5,12 @@ from clusters import clustered_world, config, simulate
 from driving import Given, drive
 
 from sagefl.selection import ME, RandomGossip
-from sagefl.selection.gossip_learning import GossipLearningRule
+from sagefl.selection.gossip_learning import GossipLearning
 
 
 def merge(state, *, mine: int, theirs: int, age: float, round: int = 0):
     answers = Given(readings={"samples": {ME: mine, "p": theirs}, "age": {"p": age}})
-    return drive(GossipLearningRule().begin(["p"], 0, round=round, state=state), answers)
+    return drive(GossipLearning().begin(["p"], 0, round=round, state=state), answers)
 
 
 def test_models_weigh_what_they_have_seen_and_the_older_age_stays():
@@ -31,14 +31,14 @@ def test_a_first_round_weighs_by_samples_and_empty_models_evenly():
 def test_the_draw_is_that_of_rg_and_costs_one_model_and_two_scalars():
     answers = Given(readings={"samples": {ME: 1, **dict.fromkeys("abc", 1)}, "age": dict.fromkeys("abc", 0)})
     for seed in range(8):
-        outcome = drive(GossipLearningRule().begin("abc", 0, seed), answers)
+        outcome = drive(GossipLearning().begin("abc", 0, seed), answers)
         assert outcome.peers == drive(RandomGossip().begin("abc", 0, seed), Given()).peers
         assert outcome.reads == {"age": 1, "samples": 1}
         assert not outcome.selected
 
 
 def test_alone_one_still_ages():
-    outcome = drive(GossipLearningRule().begin((), 0, state={"age": 5.0}), Given(readings={"samples": {ME: 7}}))
+    outcome = drive(GossipLearning().begin((), 0, state={"age": 5.0}), Given(readings={"samples": {ME: 7}}))
     assert (outcome.peers, outcome.state) == ((), {"age": 12.0})
 
 

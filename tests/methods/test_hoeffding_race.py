@@ -5,7 +5,7 @@ import pytest
 from driving import Given, drive
 
 from sagefl.selection import Probe, RandomGossip, Reason, VanillaSage, replay
-from sagefl.selection.hoeffding_race import HoeffdingRaceRule
+from sagefl.selection.hoeffding_race import HoeffdingRace
 from sagefl.selection.theory import radius
 
 
@@ -14,9 +14,9 @@ def zeros_and_ones(risks: dict[str, float], anchors: int = 128) -> dict[str, np.
     return {p: np.tile(np.arange(16) < round(16 * r), anchors // 16).astype(float) for p, r in risks.items()}
 
 
-def race(risks: dict[str, float], rule: HoeffdingRaceRule | None = None, seed: int = 0):
+def race(risks: dict[str, float], rule: HoeffdingRace | None = None, seed: int = 0):
     answers = Given(probes=zeros_and_ones(risks))
-    return drive((rule or HoeffdingRaceRule()).begin(list(risks), 128, seed), answers), answers
+    return drive((rule or HoeffdingRace()).begin(list(risks), 128, seed), answers), answers
 
 
 def test_a_race_by_hand():
@@ -44,14 +44,14 @@ def test_several_survivors_gossip_among_themselves_or_commit():
     assert drawn == {"a", "b"}
     outcome, _ = race(risks)
     assert (outcome.reason, outcome.selected, outcome.trace[-1].fired) == (Reason.EXHAUSTED, False, "exhausted")
-    outcome, _ = race(risks, HoeffdingRaceRule(finish="commit"))
+    outcome, _ = race(risks, HoeffdingRace(finish="commit"))
     assert (outcome.peers, outcome.reason, outcome.trace[-1].fired) == (("a",), Reason.COMMITTED, "committed")
 
 
 def test_ties_are_drawn_or_go_to_the_lowest_index():
     tied = {"a": 0.3125, "b": 0.25, "c": 0.25}
     for ties, expected in (("random", {"b", "c"}), ("lowest-index", {"b"})):
-        rule = HoeffdingRaceRule(finish="commit", ties=ties)
+        rule = HoeffdingRace(finish="commit", ties=ties)
         assert {race(tied, rule, seed=seed)[0].peers[0] for seed in range(30)} == expected
 
 
@@ -62,7 +62,7 @@ def test_with_nobody_dropped_the_draw_is_that_of_rg():
 
 
 def test_nobody_one_and_too_few_anchors():
-    rule = HoeffdingRaceRule()
+    rule = HoeffdingRace()
     assert drive(rule.begin((), 128), Given()).reason is Reason.NONE
     only = drive(rule.begin(["p"], 128), Given())
     assert (only.peers, only.reason, only.evaluations) == (("p",), Reason.ONLY, 0)
@@ -74,7 +74,7 @@ def test_wherever_vanilla_sage_certifies_the_race_certifies_the_same_peer_for_le
     certified = cheaper = 0
     for seed in range(150):
         losses = (rng.random((6, 128)) < rng.choice([0.05, 0.5, 0.9], size=(6, 1))).astype(float)
-        vanilla, racing = replay(VanillaSage(), losses, seed), replay(HoeffdingRaceRule(), losses, seed)
+        vanilla, racing = replay(VanillaSage(), losses, seed), replay(HoeffdingRace(), losses, seed)
         assert racing.evaluations <= vanilla.evaluations
         if vanilla.reason is Reason.CERTIFIED:
             assert (racing.peers, racing.reason) == (vanilla.peers, Reason.CERTIFIED)
@@ -87,7 +87,7 @@ def test_wherever_vanilla_sage_certifies_the_race_certifies_the_same_peer_for_le
 def test_a_certified_winner_is_the_best_except_with_probability_delta():
     rng = np.random.default_rng(1)
     risks = np.array([[0.1], [0.42], [0.45], [0.7]])
-    outcomes = [replay(HoeffdingRaceRule(), (rng.random((4, 128)) < risks).astype(float), s) for s in range(200)]
+    outcomes = [replay(HoeffdingRace(), (rng.random((4, 128)) < risks).astype(float), s) for s in range(200)]
     winners = [o.peers[0] for o in outcomes if o.reason is Reason.CERTIFIED]
     assert winners.count(0) > 100  # a gap of .32 at 2r = .30 is certified in most races
     assert len(winners) - winners.count(0) <= 0.1 * 200
@@ -95,4 +95,4 @@ def test_a_certified_winner_is_the_best_except_with_probability_delta():
 
 def test_options_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="finish"):
-        HoeffdingRaceRule(finish="sprint")  # type: ignore[arg-type]
+        HoeffdingRace(finish="sprint")  # type: ignore[arg-type]

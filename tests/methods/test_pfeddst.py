@@ -13,8 +13,8 @@ from sagefl.learning.layout import Layout
 from sagefl.learning.models import Mlp
 from sagefl.learning.training import Local, LocalTraining, TrainingOptions, run_epoch
 from sagefl.methods import method
+from sagefl.methods.pfeddst import PFedDSTRule
 from sagefl.selection import ME, Reason
-from sagefl.selection.pfeddst import PFedDSTRule
 
 HEADS = {ME: (1.0, 0.0), "a": (2.0, 0.0), "b": (0.0, 1.0), "c": (0.5, sqrt(3) / 2)}  # cosines 1, 0, 1/2
 PROBES = {"a": [0.1, 0.3], "b": [0.6, 0.6], "c": [1.0, 1.0]}  # means .2, .6, 1: min-max 0, 1/2, 1

@@ -12,10 +12,10 @@ from scipy.stats import chisquare
 from sagefl.exchange.push_sum import PushSum
 from sagefl.learning.alternating import Alternating
 from sagefl.methods import method
+from sagefl.methods.dfedpgp import DFedPGPRule
 from sagefl.selection import Reason
-from sagefl.selection.dfedpgp import DFedPGPRule
 from sagefl.selection.outcome import decode, encode
-from sagefl.selection.uniform_neighbours import UniformNeighboursRule
+from sagefl.selection.uniform_neighbours import UniformNeighbours
 
 
 def started(clients: int) -> PushSum:
@@ -98,7 +98,7 @@ def test_the_weights_survive_being_written_down():
     assert other.resolve(outcomes, {}, 0.5) == layer.resolve(outcomes, {}, 0.5)
 
 
-@pytest.mark.parametrize("rule", [UniformNeighboursRule, DFedPGPRule])
+@pytest.mark.parametrize("rule", [UniformNeighbours, DFedPGPRule])
 def test_k_neighbours_are_drawn_without_asking(rule):
     direction = "push" if rule is DFedPGPRule else "pull"
     for degree, k, drawn in ((0, 2, 0), (1, 2, 1), (3, 2, 2), (3, 9, 3)):

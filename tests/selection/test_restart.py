@@ -28,7 +28,7 @@ from sagefl import (
     VanillaSage,
     replay,
 )
-from sagefl.selection.cfns_lite import CfnsLiteRule
+from sagefl.selection.cfns_lite import CfnsLite
 from sagefl.study.intervals import share_interval
 
 PEERS = ("a", "b", "c", "d")
@@ -92,7 +92,7 @@ def test_all_runs_of_a_decision_together_err_with_less_than_twice_delta(rule: An
 
 def test_rules_that_prove_nothing_go_on_as_they_are() -> None:
     """That of cfns-lite is the delta of a privacy mechanism, which a restart has nothing to do with."""
-    for rule in (AnchorQuery(), RandomGossip(), CfnsLiteRule()):
+    for rule in (AnchorQuery(), RandomGossip(), CfnsLite()):
         assert rule.restarted() is rule
 
 

@@ -43,14 +43,14 @@ def methods(
 def _print_line(out: Console, name: str, found: type[Method]) -> None:
     options = " ".join(f"{option}={_shown(default)}" for option, (default, _) in found.fields().items())
     out.print(f"\n{name}", style="bold", end="")
-    out.print(f"  {_summary(found)}", markup=False)
+    out.print(f"  {found.summary()}", markup=False)
     for label, text in (*_facts(found), ("options", options or "none")):
         out.print(f"    {label}: {text}", markup=False)
 
 
 def _print_whole(out: Console, name: str, found: type[Method]) -> None:
     out.print(name, style="bold", end="")
-    out.print(f"  {_summary(found)}\n", markup=False)
+    out.print(f"  {found.summary()}\n", markup=False)
     out.print(found.description(), markup=False)
     out.print()
     for label, text in _facts(found):
@@ -64,12 +64,6 @@ def _print_whole(out: Console, name: str, found: type[Method]) -> None:
 def _facts(found: type[Method]) -> list[tuple[str, str]]:
     facts = [("evidence", found.evidence), ("models merged / transferred", found.communication)]
     return [("paper", found.citation), *facts] if found.citation else facts
-
-
-def _summary(found: type[Method]) -> str:
-    """One line: what a published method's class says of itself, or the summary of a plain rule."""
-    own = (found.__doc__ or "").strip().splitlines()
-    return own[0] if found.registered.get(found.id) is found and own else found.rule.summary
 
 
 def _shown(default: Any) -> str:

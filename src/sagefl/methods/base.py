@@ -1,8 +1,9 @@
 """What a method is: a rule that chooses peers, an exchange, and local training. And methods by id.
 
-A published method is one file in this package with one class: its docstring cites the paper and says what is
-established and what was our choice, and it binds the three parts. A plain selector is a method by itself. Third
-parties register classes in the entry-point group ``sagefl.methods`` (or selectors in ``sagefl.selectors``).
+A published method is one file: its docstring cites the paper and says what is established and what was our choice. A
+method that is only a rule is a selector with an id, in `sagefl.selection`; one that exchanges or trains in its own way
+is a class in this package that binds the three parts. Third parties register classes in the entry-point group
+`sagefl.methods` (or selectors in `sagefl.selectors`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ class Method:
 
     id: ClassVar[str] = ""
     rule: ClassVar[type[Selector]]
-    preset: ClassVar[dict[str, Any]] = {}  # options of the rule that this method sets
     citation: ClassVar[str] = ""
     evidence: ClassVar[str] = ""  # what it asks of peers
     communication: ClassVar[str] = ""  # models merged / transferred per client-round
@@ -52,7 +52,7 @@ class Method:
                 raise ValueError(f"{self.id} has no option {name!r}{nearest(name, known)}; options: {listed}")
         own = {f.name for f in dataclasses.fields(self.Options)}
         self.options = self.Options(**{k: v for k, v in options.items() if k in own})
-        self.selector = self.rule(**self.preset | {k: v for k, v in options.items() if k not in own})
+        self.selector = self.rule(**{k: v for k, v in options.items() if k not in own})
         self.exchange = self.make_exchange()
         self.training = self.make_training()
 
@@ -70,9 +70,13 @@ class Method:
         found: dict[str, tuple[Any, str]] = {}
         for options in (cls.Options, cls.rule):
             help = explained(options)
-            for f in dataclasses.fields(options):
-                found[f.name] = (cls.preset.get(f.name, f.default), help[f.name])
+            found |= {f.name: (f.default, help[f.name]) for f in dataclasses.fields(options)}
         return found
+
+    @classmethod
+    def summary(cls) -> str:
+        """One line for lists: the first of the class's docstring; of a plain selector, its summary."""
+        return (cls.__doc__ or cls.rule.summary).strip().partition("\n")[0]
 
     @classmethod
     def description(cls) -> str:

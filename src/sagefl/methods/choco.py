@@ -25,7 +25,7 @@ from typing import ClassVar, cast
 from ..exchange import ExchangeLayer
 from ..exchange.compression import Compression, Compressor
 from ..selection import option
-from ..selection.d_psgd import DPSGDRule
+from ..selection.d_psgd import DPSGD
 from .base import Method
 
 __all__ = ["Choco"]
@@ -35,7 +35,7 @@ class Choco(Method):
     """Compressed gossip with replicas."""
 
     id: ClassVar[str] = "choco"
-    rule = DPSGDRule
+    rule = DPSGD
     citation: ClassVar[str] = (
         "A. Koloskova, S. U. Stich, M. Jaggi. Decentralized Stochastic Optimization and Gossip Algorithms with "
         "Compressed Communication. ICML 2019. arXiv:1902.00340"

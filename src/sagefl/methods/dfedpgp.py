@@ -17,16 +17,31 @@ the sender: the shared block and one weight (4 bytes, control) per out-neighbour
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from ..exchange import ExchangeLayer
 from ..exchange.push_sum import PushSum
 from ..learning.alternating import Alternating
 from ..learning.training import LocalTraining
-from ..selection.dfedpgp import DFedPGPRule
+from ..selection import Deciding, Draws, Exchange, Hood, Reason, State
+from ..selection.ranking import sample
+from ..selection.uniform_neighbours import UniformNeighbours
 from .base import Method
 
-__all__ = ["DFedPGP"]
+__all__ = ["DFedPGP", "DFedPGPRule"]
+
+
+@dataclass(frozen=True)
+class DFedPGPRule(UniformNeighbours):
+    """Draw k out-neighbours: a directed graph that changes every round."""
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Draw k and push."""
+        yield from ()
+        if not hood.peers:
+            return Exchange.none()
+        return Exchange(sample(hood.peers, self.k, rng), False, Reason.UNIFORM, direction="push")
 
 
 class DFedPGP(Method):

@@ -18,7 +18,7 @@ ours; ``mu=0`` trains plainly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +26,35 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from ..learning.training import Local, LocalTraining
-from ..selection import option
-from ..selection.dflstar import DFLStarRule
+from ..selection import ME, Deciding, Draws, Exchange, Hood, Read, Reason, Selector, State, option
+from ..selection.ranking import best, cosines, whole
+from ..selection.staged import one_of
 from .base import Method
 
-__all__ = ["DFLStar", "SelfDistillation"]
+__all__ = ["DFLStar", "DFLStarRule", "SelfDistillation"]
 
 TEACHER = "dflstar.teacher"
+
+
+@dataclass(frozen=True)
+class DFLStarRule(Selector):
+    """The k neighbours whose last layer is least (or most) similar to one's own."""
+
+    k: int = option(2, "peers merged a round")
+    prefer: Literal["dissimilar", "similar"] = option("dissimilar", "which last layers are informative")
+
+    def __post_init__(self) -> None:
+        whole("k", self.k)
+        one_of("prefer", self.prefer, ("dissimilar", "similar"))
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Read the last layers, rank by cosine similarity."""
+        if not hood.peers:
+            return Exchange.none()
+        mine, *theirs = yield Read((ME, *hood.peers), "last-layer")
+        similar = cosines(mine, theirs)
+        scores = similar if self.prefer == "similar" else -similar
+        return Exchange.merge(best(hood.peers, scores, self.k, rng), Reason.COMMITTED)
 
 
 class SelfDistillation(LocalTraining):

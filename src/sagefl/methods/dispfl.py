@@ -28,7 +28,7 @@ from ..exchange.masks import MASK, Layers, Masked, masked_slots, prune_and_regro
 from ..learning.training import Local, LocalTraining
 from ..selection import option
 from ..selection.staged import one_of
-from ..selection.uniform_neighbours import UniformNeighboursRule
+from ..selection.uniform_neighbours import UniformNeighbours
 from .base import Method
 
 __all__ = ["DisPFL", "SparseTraining"]
@@ -63,7 +63,7 @@ class DisPFL(Method):
     """Sparse personal models, averaged over who holds a weight."""
 
     id: ClassVar[str] = "dispfl"
-    rule = UniformNeighboursRule
+    rule = UniformNeighbours
     citation: ClassVar[str] = (
         "R. Dai, L. Shen, F. He, X. Tian, D. Tao. DisPFL: Towards Communication-Efficient Personalized Federated "
         "Learning via Decentralized Sparse Training. ICML 2022. arXiv:2206.00187"

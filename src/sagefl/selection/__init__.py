@@ -20,11 +20,12 @@ from .sage_e_vanilla import SageEVanilla
 from .sage_nf import SageNF
 from .sage_os import SageOS, SageOSTable
 from .sage_vanilla import VanillaSage
-from .selector import Draws, Hood, Selector, option
+from .selector import Deciding, Draws, Hood, Selector, option
 
 __all__ = [
     "ME",
     "AnchorQuery",
+    "Deciding",
     "Decision",
     "DecisionError",
     "Draws",

@@ -1,14 +1,18 @@
-"""CFNS, read from its abstract: merge the k neighbours whose data look most like mine, by several factors at once.
+"""CFNS-lite: merge the neighbours whose data look most alike, judged by several noisy factors.
 
-What a neighbour gives away is perturbed (local differential privacy), so a factor is a noisy estimate that the
-receiver averages over rounds:
+Guo et al. The method of "comprehensive factors for neighbor selection (CFNS)" for decentralised federated learning.
+ACM 2024, pages 21-28 of its proceedings.
 
-* similarity: inner product of my last layer with the neighbour's noisy one, both of unit length. My own side is
-  exact, so the error is one Gaussian of standard deviation sigma, whatever the number of weights;
-* closeness: minus the distance between my training loss and the neighbour's noisy one;
-* graph: the neighbour's share of the largest degree around; degrees are public.
+Established, from the abstract alone (the paper is not public, hence "-lite"). A client selects neighbours with similar
+data distributions by considering several factors, helped by the graph; local differential privacy protects what
+clients communicate.
 
-The rule alone; the paper and what "lite" leaves out are in `sagefl.methods.cfns_lite`.
+Ours. Everything else. Factors: similarity of last layers, closeness of training losses, degree; weights 1, .1 and .1;
+a neighbour's score is averaged over rounds (memory .8), which also averages the noise; the best k = 2 are merged. What
+is read is perturbed by the analytic Gaussian mechanism at epsilon = 10, delta = 1e-5 per release (last layers scaled
+to unit length, losses clipped at 5), degrees are public. Epsilon is per release and adds up: two releases per
+neighbour and round. In the simulation the receiver adds the noise to what it reads; a real peer must do so before it
+answers. The models that are merged are *not* perturbed, so this protects the selection only.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from .ranking import best, whole
 from .requests import ME, Array, Read
 from .selector import Deciding, Draws, Hood, Selector, option
 
-__all__ = ["CfnsLiteRule", "gaussian_sigma"]
+__all__ = ["CfnsLite", "gaussian_sigma"]
 
 LARGEST_LOSS = 5.0  # losses are clipped here before they are perturbed
 
@@ -51,10 +55,23 @@ def gaussian_sigma(sensitivity: float, epsilon: float, delta: float) -> float:
 
 
 @dataclass(frozen=True)
-class CfnsLiteRule(Selector):
-    """The k neighbours most like oneself by noisy factors."""
+class CfnsLite(Selector):
+    """The k neighbours most like oneself, by factors that are noisy and averaged over rounds.
 
-    summary: ClassVar[str] = "merge the k neighbours most alike by several privately released factors"
+    * similarity: the inner product of my last layer with the neighbour's noisy one, both of unit length. My own side is
+      exact, so the error is one Gaussian of standard deviation sigma, whatever the number of weights;
+    * closeness: minus the distance between my training loss and the neighbour's noisy one;
+    * graph: the neighbour's share of the largest degree around.
+    """
+
+    id: ClassVar[str] = "cfns-lite"
+    summary: ClassVar[str] = "Merge the neighbours most alike by privately released factors; read from the abstract."
+    citation: ClassVar[str] = (
+        "Guo et al. Comprehensive factors for neighbor selection (CFNS) for decentralised federated learning. "
+        "ACM 2024 (abstract)"
+    )
+    evidence: ClassVar[str] = "neighbours' last layers and training losses with Gaussian noise, degrees"
+    communication: ClassVar[str] = "k / k"
 
     k: int = option(2, "neighbours merged each round")
     similarity: float = option(1.0, "weight of the similarity of last layers")

@@ -1,6 +1,15 @@
-"""D-PSGD's mixing: everybody averages with all neighbours, under Metropolis-Hastings weights.
+"""D-PSGD: decentralised parallel SGD, everybody averages with all of its neighbours.
 
-The rule alone; the paper and our deviations are in `sagefl.methods.d_psgd`.
+X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform Centralized
+Algorithms? A Case Study for Decentralized Parallel Stochastic Gradient Descent. NeurIPS 2017. arXiv:1705.09056.
+
+Established. x_i <- sum_j W_ij x_j - step * gradient with a symmetric, doubly stochastic W over the graph.
+
+Ours. The paper leaves W open; we take Metropolis-Hastings weights W_ij = 1 / (1 + max(d_i, d_j)), the rest stays with
+oneself. The degrees are those of the round, so W is symmetric and doubly stochastic also when clients come and go
+(Xiao, Boyd, Lall 2006 show that such time-varying weights still reach consensus); only links that fail in one
+direction break the symmetry. Mixing comes after a local epoch of Adam instead of after one SGD step, and covers the
+shared block; heads stay local.
 """
 
 from __future__ import annotations
@@ -12,14 +21,21 @@ from .outcome import Exchange, Reason, State
 from .requests import Read
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["DPSGDRule"]
+__all__ = ["DPSGD"]
 
 
 @dataclass(frozen=True)
-class DPSGDRule(Selector):
+class DPSGD(Selector):
     """All active neighbours, weights 1 / (1 + max(d_i, d_j))."""
 
-    summary: ClassVar[str] = "average with every neighbour under Metropolis-Hastings weights"
+    id: ClassVar[str] = "d-psgd"
+    summary: ClassVar[str] = "Average with every neighbour under Metropolis-Hastings weights."
+    citation: ClassVar[str] = (
+        "X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform "
+        "Centralized Algorithms? NeurIPS 2017. arXiv:1705.09056"
+    )
+    evidence: ClassVar[str] = "none (neighbours' degrees)"
+    communication: ClassVar[str] = "d / d"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the neighbours' degrees; the weights are symmetric, so the mixing matrix is doubly stochastic."""

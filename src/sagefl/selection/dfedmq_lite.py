@@ -1,9 +1,16 @@
-"""DFedMQ, read from its abstract: each round, take the k neighbours of the best training quality.
+"""DFedMQ-lite: merge the neighbours of the best training quality.
 
-What quality is, the abstract does not say. Three readings: the level of the training loss a neighbour reports, its
-progress since the last round it reported one, or how well its model answers on the receiver's own anchors. The first
-two are properties of the neighbour alone; only the last can tell who is compatible with *me*.
-The rule alone; the paper and what "lite" leaves out are in `sagefl.methods.dfedmq_lite`.
+B. Jiang, J. Wu, G. Yue, X. Cui, J. Wang, H. H. Song. DFedMQ: Decentralized Federated Learning Based on Dynamic
+Selection Collaboration and Topology Optimization. IEEE Internet of Things Journal 2025.
+
+Established, from the abstract alone (the paper is not public, hence "-lite"). Clients are selected dynamically by the
+training quality of nodes, on a Watts-Strogatz topology, with a temporary topology per round for the exchange.
+
+Ours. Everything else. Quality is the neighbour's training loss of the round, low is good (``quality=progress``: how
+much it fell since last reported; ``quality=anchors``: right answers to the receiver's own anchor inputs). The best
+k = 2 are merged; the temporary topology is whoever is merged in the round. The Watts-Strogatz graph is a property of
+the world, not of the method: run with ``topology.kind = ws``. Quality as reported is the same for every receiver, so
+the default does not look for *compatible* peers; with ``quality=anchors`` it does.
 """
 
 from __future__ import annotations
@@ -19,14 +26,21 @@ from .requests import Array, Probe, Read
 from .selector import Deciding, Draws, Hood, Selector, option
 from .staged import one_of
 
-__all__ = ["DFedMQLiteRule"]
+__all__ = ["DFedMQLite"]
 
 
 @dataclass(frozen=True)
-class DFedMQLiteRule(Selector):
+class DFedMQLite(Selector):
     """The k neighbours of the best training quality."""
 
-    summary: ClassVar[str] = "merge the k neighbours of the best training quality"
+    id: ClassVar[str] = "dfedmq-lite"
+    summary: ClassVar[str] = "Merge the neighbours of the best training quality; read from the abstract."
+    citation: ClassVar[str] = (
+        "B. Jiang, J. Wu, G. Yue, X. Cui, J. Wang, H. H. Song. DFedMQ: Decentralized Federated Learning Based on "
+        "Dynamic Selection Collaboration and Topology Optimization. IEEE Internet of Things Journal 2025 (abstract)"
+    )
+    evidence: ClassVar[str] = "neighbours' training losses (quality=anchors: answers to anchor inputs)"
+    communication: ClassVar[str] = "k / k"
 
     k: int = option(2, "neighbours merged each round")
     quality: Literal["loss", "progress", "anchors"] = option(

@@ -1,8 +1,16 @@
-"""DPFL's rule: a collaboration set found greedily on full models every P rounds, averaged in between.
+"""DPFL: average with a collaboration set that is grown greedily on full models and rebuilt from time to time.
 
-At a rebuild every neighbour's model is moved once. From S = {myself}, the neighbour is added that lowers the
-validation loss of the averaged model most, as long as that does not raise it and |S| stays within the budget.
-The rule alone; the paper and our deviations are in `sagefl.methods.dpfl`.
+S. Kharrat, M. Canini, S. Horvath. DPFL: Decentralized Personalized Federated Learning. AISTATS 2025. arXiv:2406.06520.
+
+Established. Collaborators are chosen as a *set*: from S = {i}, the client is added whose inclusion improves the
+averaged model most on i's validation data, while the reward does not fall and |S| <= B_c (non-monotone greedy). The
+set is rebuilt periodically; in between clients average with their set.
+
+Ours. Candidates are the neighbours in the graph, and all of their models are moved at a rebuild (the paper first cuts
+the pool of candidates down in a preprocessing phase; we leave that out). "Validation" is the anchor pool, the reward
+its cross-entropy, and what is averaged is the shared block under the client's own head. The set is built in the first
+round and every P = 10 rounds, B_c = 5 counts oneself. Equal gains are broken at random. Members that are not reachable
+are left out of the average until they are back.
 """
 
 from __future__ import annotations
@@ -16,14 +24,21 @@ from .ranking import best, whole
 from .requests import ME, Inspect, Peer, Request
 from .selector import Deciding, Draws, Hood, Selector, option
 
-__all__ = ["DpflRule"]
+__all__ = ["Dpfl"]
 
 
 @dataclass(frozen=True)
-class DpflRule(Selector):
+class Dpfl(Selector):
     """Greedy collaboration sets, rebuilt from time to time."""
 
-    summary: ClassVar[str] = "average a collaboration set found greedily on full models, rebuilt every P rounds"
+    id: ClassVar[str] = "dpfl"
+    summary: ClassVar[str] = "Average a greedily built collaboration set."
+    citation: ClassVar[str] = (
+        "S. Kharrat, M. Canini, S. Horvath. DPFL: Decentralized Personalized Federated Learning. AISTATS 2025. "
+        "arXiv:2406.06520"
+    )
+    evidence: ClassVar[str] = "full models of all neighbours at rebuilds"
+    communication: ClassVar[str] = "|S|-1 / d at rebuilds, |S|-1 / |S|-1 between"
 
     period: int = option(10, "P: rounds between rebuilds of the set")
     budget: int = option(5, "B_c: largest set, oneself included")

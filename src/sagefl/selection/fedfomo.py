@@ -1,6 +1,18 @@
-"""FedFomo's choice and weights: how much lower a peer's loss is, per unit of distance to its model.
+"""FedFomo: first-order weights, how much a peer's model lowers my validation loss per step towards it.
 
-The rule alone; the paper and our deviations are in `sagefl.methods.fedfomo`.
+M. Zhang, K. Sapra, S. Fidler, S. Yeung, J. M. Alvarez. Personalized Federated Learning with First Order Model
+Optimization. ICLR 2021. arXiv:2012.08565.
+
+Established. Download M models, chosen epsilon-greedily by a running affinity (epsilon .3, shrinking by .05 a round, one
+draw per download, in the authors' code); w_j = max(0, (L_val(theta_i) - L_val(theta_j)) / |theta_j - theta_i|),
+normalised to sum to one; theta_i <- theta_i + sum_j w_j (theta_j - theta_i). The affinity adds up the weights before
+clipping, so a harmful model sinks below one never tried.
+
+Ours. There is no server: downloads come from neighbours. Validation is the anchor pool. The baseline L_val(theta_i) is
+one's own model after local training (the authors' code also offers the one before, with the trained one as a
+candidate). Losses are of full predictors, as published; distance and update concern the shared block, since heads
+stay local. Models with weight zero are transferred but not merged; where all are zero the client keeps its own.
+M = 3 is ours.
 """
 
 from __future__ import annotations
@@ -15,14 +27,21 @@ from .ranking import epsilon_greedy, whole
 from .requests import ME, Array, Inspect, Peer
 from .selector import Deciding, Draws, Hood, Selector, option
 
-__all__ = ["FedFomoRule"]
+__all__ = ["FedFomo"]
 
 
 @dataclass(frozen=True)
-class FedFomoRule(Selector):
+class FedFomo(Selector):
     """Download some models by affinity, merge those that are better than one's own by first-order weights."""
 
-    summary: ClassVar[str] = "weigh downloaded models by loss gained per distance, drop those that gain nothing"
+    id: ClassVar[str] = "fedfomo"
+    summary: ClassVar[str] = "Merge models in proportion to the loss they would gain per distance."
+    citation: ClassVar[str] = (
+        "M. Zhang, K. Sapra, S. Fidler, S. Yeung, J. M. Alvarez. Personalized Federated Learning with First Order "
+        "Model Optimization. ICLR 2021. arXiv:2012.08565"
+    )
+    evidence: ClassVar[str] = "M full models on the anchor pool"
+    communication: ClassVar[str] = "up to M / M"
 
     downloads: int = option(3, "M: models downloaded a round")
     epsilon: float = option(0.3, "probability that a download explores instead of following the affinity")

@@ -1,6 +1,17 @@
-"""Gossip learning: merge with one random neighbour, each model weighing as much as it has learnt from.
+"""Gossip learning: models walk at random and are merged by age.
 
-The rule alone; the papers and our deviations are in `sagefl.methods.gossip_learning`.
+R. Ormandi, I. Hegedus, M. Jelasity. Gossip learning with linear models on fully distributed data. Concurrency and
+Computation: Practice and Experience 25(4), 2013; the age-weighted merge from I. Hegedus, G. Danner, M. Jelasity.
+Gossip Learning as a Decentralized Alternative to Federated Learning. DAIS 2019.
+
+Established. A node sends its model with its age t to a random neighbour; the receiver merges it with its own,
+w <- (t_own w_own + t_other w_other) / (t_own + t_other), t <- max(t_own, t_other), and updates the result on its own
+data, which makes it older.
+
+Ours. Rounds are synchronous and models are pulled, so each node merges exactly one; the draw is RG's. The age counts
+the training samples a model has seen, as in Ormandi's setting of one sample per node; counted in rounds all ages
+would be equal here and the method would be RG. Ages travel as two scalars beside the model. Only the shared block is
+merged.
 """
 
 from __future__ import annotations
@@ -12,14 +23,21 @@ from .outcome import Exchange, Reason, State
 from .requests import ME, Read
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["GossipLearningRule"]
+__all__ = ["GossipLearning"]
 
 
 @dataclass(frozen=True)
-class GossipLearningRule(Selector):
+class GossipLearning(Selector):
     """One uniform draw, merged by age; `state` holds the age of one's own model, in samples."""
 
-    summary: ClassVar[str] = "one uniformly drawn neighbour, merged in proportion to the models' ages"
+    id: ClassVar[str] = "gossip-learning"
+    summary: ClassVar[str] = "RG with models weighed by the number of samples they have seen."
+    citation: ClassVar[str] = (
+        "R. Ormandi, I. Hegedus, M. Jelasity. Gossip learning with linear models on fully distributed data. CCPE 2013; "
+        "I. Hegedus, G. Danner, M. Jelasity. Gossip Learning as a Decentralized Alternative to Federated Learning. "
+        "DAIS 2019"
+    )
+    evidence: ClassVar[str] = "none (the drawn peer's model age)"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Ages are those after this round's training: the age kept since the last merge plus the samples seen since."""

@@ -1,8 +1,18 @@
-"""OCD-FL's rule: a node pushes its model to the neighbours that gain enough from it for the energy it costs.
+"""OCD-FL: every node sends its model to the neighbours that gain most from it for the energy it costs.
 
-The sender decides, from one scalar per neighbour: its loss. With delta = loss_j - loss_i the gain of neighbour j is
-1 - exp(-2 delta) where delta > 0 and nothing otherwise; j is served where gain / energy exceeds the threshold theta.
-The rule alone; the paper and our deviations are in `sagefl.methods.ocd_fl`.
+N. Masmoudi, W. Jaafar. OCD-FL: A Novel Communication-Efficient Peer Selection-based Decentralized Federated Learning.
+2025. arXiv:2403.04037.
+
+Established. Selection is the sender's. Nodes tell each other their losses; the knowledge a neighbour gains grows with
+how much worse than the sender it does and saturates, sending costs energy that grows with distance, and a node serves
+the neighbours for which gain outweighs energy. Receivers average what arrives with their own model.
+
+Ours. gain(i -> j) = 1 - exp(-2 delta) with delta = loss_j - loss_i where positive, else 0; j is served if gain / energy
+exceeds theta = .1, one threshold for all nodes. The loss is the training loss of the round. A link costs 1; with
+``energy=distance`` nodes stand at random places of the unit square, publish their coordinates, and a link costs
+(distance / mean distance)^2, a free-space law in place of the paper's radio model. Only the shared block is sent. A
+lower loss says who has learnt more (or has the easier data), not who is compatible: the method does not claim that.
+Traffic stands in the row of the sender: models and bytes it sends, losses it reads.
 """
 
 from __future__ import annotations
@@ -17,7 +27,7 @@ from .requests import ME, Array, Read
 from .selector import Deciding, Draws, Hood, Selector, option
 from .staged import one_of
 
-__all__ = ["OcdFLRule", "gain"]
+__all__ = ["OcdFL", "gain"]
 
 TYPICAL = 0.5214  # mean distance of two points of the unit square: a link of this length costs 1
 NEAREST = 0.05  # closer nodes cost as much as nodes at this distance
@@ -29,10 +39,17 @@ def gain(losses: Array, own: float) -> Array:
 
 
 @dataclass(frozen=True)
-class OcdFLRule(Selector):
+class OcdFL(Selector):
     """Opportunistic, sender-side push by gain per energy."""
 
-    summary: ClassVar[str] = "push one's model to neighbours whose gain per energy exceeds a threshold"
+    id: ClassVar[str] = "ocd-fl"
+    summary: ClassVar[str] = "Push to neighbours whose gain per energy exceeds a threshold."
+    citation: ClassVar[str] = (
+        "N. Masmoudi, W. Jaafar. OCD-FL: A Novel Communication-Efficient Peer Selection-based Decentralized Federated "
+        "Learning. 2025. arXiv:2403.04037"
+    )
+    evidence: ClassVar[str] = "neighbours' training losses (energy=distance: and their positions)"
+    communication: ClassVar[str] = "0..d / 0..d, pushed"
 
     theta: float = option(0.1, "push to neighbours with gain / energy above this")
     energy: Literal["unit", "distance"] = option(

@@ -146,6 +146,11 @@ class Selector(ABC):
         """The options of this selector by name."""
         return {f.name: f for f in dataclasses.fields(cls)}
 
+    @classmethod
+    def preset(cls, name: str, default: Any) -> Any:
+        """An option of this selector with another default, for a subclass that differs in that alone."""
+        return field(default=default, metadata=cls.options()[name].metadata)
+
 
 def option(default: Any, help: str) -> Any:
     """A documented option: a dataclass field whose help text the command line shows."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .outcome import Exchange, Reason, State
 from .ranking import sample, whole
 from .selector import Deciding, Draws, Hood, Selector, option
 
-__all__ = ["UniformNeighboursRule"]
+__all__ = ["UniformNeighbours"]
 
 
 @dataclass(frozen=True)
-class UniformNeighboursRule(Selector):
+class UniformNeighbours(Selector):
     """Draw k neighbours without replacement, every round anew."""
-
-    summary: ClassVar[str] = "k uniformly drawn neighbours, no evidence"
 
     k: int = option(2, "neighbours drawn each round")
 
