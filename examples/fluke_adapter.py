@@ -27,7 +27,7 @@ from fluke.data import FastDataLoader
 from fluke.utils.model import aggregate_models
 from torch import Tensor, nn
 
-from sagefl import Outcome, Probe, RandomGossip, SageOS, Selector
+from sagefl import LABEL_ERRORS, Outcome, Probe, RandomGossip, SageOS, Selector
 
 
 class AskingClient(GossipClient):
@@ -69,7 +69,7 @@ class AskingClient(GossipClient):
             self.neighbours, len(y), seed=(round, self.index), state=self._memory, round=round, me=self.index
         )
         while (request := decision.request) is not None:
-            if not isinstance(request, Probe) or request.kind != "labels" or request.loss != "error":
+            if not isinstance(request, Probe) or request.scoring != LABEL_ERRORS:
                 raise TypeError(f"this adapter answers probes for labels, and the selector asked for {request}")
             asked = slice(request.start, request.stop)
             wrong = [self._ask(peer, x[asked]) != y[asked] for peer in request.peers]

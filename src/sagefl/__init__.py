@@ -7,6 +7,7 @@ The names below need NumPy alone. The simulator, the command line and the node l
 """
 
 from .selection import (
+    LABEL_ERRORS,
     ME,
     AnchorQuery,
     Decision,
@@ -27,6 +28,7 @@ from .selection import (
     SageNF,
     SageOS,
     SageOSTable,
+    Scoring,
     Selector,
     Stage,
     VanillaSage,
@@ -35,6 +37,7 @@ from .selection import (
     make,
     option,
     replay,
+    scoring,
     selector,
     selectors,
 )
@@ -42,6 +45,7 @@ from .selection import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "LABEL_ERRORS",
     "ME",
     "AnchorQuery",
     "Decision",
@@ -62,6 +66,7 @@ __all__ = [
     "SageNF",
     "SageOS",
     "SageOSTable",
+    "Scoring",
     "Selector",
     "Stage",
     "VanillaSage",
@@ -71,6 +76,7 @@ __all__ = [
     "make",
     "option",
     "replay",
+    "scoring",
     "selector",
     "selectors",
 ]

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from sagefl.exchange import ExchangeLayer, Sizes, Traffic, account
 from sagefl.selection import Outcome, Reason
+from sagefl.selection.scoring import LABEL_ERRORS, Outputs, scoring
 
-SIZES = Sizes.of(input_bytes=784, classes=10, latent=64, shared_size=1000, local_size=50, last=30)
+SIZES = Sizes(784, 4000, 4200, Outputs(10, 64), reads={"head": 200, "last-layer": 120})
 
 
 def test_probing_seven_peers_with_128_anchors_costs_what_the_audit_says() -> None:
     """0.70 MB against a 0.86 MB model (method.md, 4)."""
-    paper = Sizes.of(input_bytes=784, classes=10, latent=64, shared_size=216_000, local_size=4_810, last=640)
-    spent = account(Outcome((3,), True, Reason.COMMITTED, evaluations=896), {"labels": 896}, paper)
+    paper = Sizes(784, 864000, 883240, Outputs(10, 64), reads={"head": 19240, "last-layer": 2560})
+    spent = account(Outcome((3,), True, Reason.COMMITTED, evaluations=896), {LABEL_ERRORS: 896}, paper)
     assert spent == Traffic(probe_inputs=702_464, probe_answers=896, models=864_000, control=0, merged=1, transferred=1)
     assert spent.total == 702_464 + 896 + 864_000
 
 
 def test_answers_are_charged_by_kind() -> None:
     nothing = Outcome((), False, Reason.NONE)
-    assert account(nothing, {"labels": 5}, SIZES).probe_answers == 5
-    assert account(nothing, {"latents": 5}, SIZES).probe_answers == 5 * 64 * 4
-    assert account(nothing, {"probs": 5}, SIZES).probe_answers == 5 * 10 * 4
-    both = account(nothing, {"labels": 3, "latents": 2}, SIZES)
+    assert account(nothing, {LABEL_ERRORS: 5}, SIZES).probe_answers == 5
+    assert account(nothing, {scoring("latents", "ce"): 5}, SIZES).probe_answers == 5 * 64 * 4
+    assert account(nothing, {scoring("probs", "ce"): 5}, SIZES).probe_answers == 5 * 10 * 4
+    both = account(nothing, {LABEL_ERRORS: 3, scoring("latents", "error"): 2}, SIZES)
     assert (both.probe_inputs, both.probe_answers) == (5 * 784, 3 + 2 * 256)
 
 
 def test_many_classes_need_two_bytes_a_label() -> None:
-    wide = Sizes.of(input_bytes=1, classes=257, latent=1, shared_size=1, local_size=1, last=1)
-    assert account(Outcome((), False, Reason.NONE), {"labels": 4}, wide).probe_answers == 8
+    wide = Sizes(1, 4, 8, Outputs(257, 1), reads={"head": 4, "last-layer": 4})
+    assert account(Outcome((), False, Reason.NONE), {LABEL_ERRORS: 4}, wide).probe_answers == 8
 
 
 def test_inspected_models_move_whole_and_only_once() -> None:

@@ -17,6 +17,9 @@ from sagefl.learning.models import ModelError, build_model
 from sagefl.learning.tasks import Answer, Score, Train
 from sagefl.learning.training import Local, LocalTraining
 from sagefl.learning.workbench import Corpus, Workbench, as_input
+from sagefl.selection.scoring import scoring
+
+LATENTS = scoring("latents", "error")
 
 Make = Callable[..., Workbench]
 
@@ -232,12 +235,12 @@ def test_probes_and_scores_are_without_dropout(make_bench: Make) -> None:
     Train(0, 0).run(bench)
     Train(1, 0).run(bench)
     indices = np.arange(20)
-    z = Answer(1, 0, 0, indices, "latents").run(bench)
+    z = Answer(1, 0, 0, indices, LATENTS).run(bench)
     bench.model.train()
-    scores = Score(0, 0, z[None], indices, "ce").run(bench)
+    scores = Score(0, 0, z[None], indices, scoring("latents", "ce")).run(bench)
     bench.model.train()
-    assert np.array_equal(scores, Score(0, 0, z[None], indices, "ce").run(bench))
-    assert np.array_equal(z, Answer(1, 0, 0, indices, "latents").run(bench))
+    assert np.array_equal(scores, Score(0, 0, z[None], indices, scoring("latents", "ce")).run(bench))
+    assert np.array_equal(z, Answer(1, 0, 0, indices, LATENTS).run(bench))
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm1d(7), nn.InstanceNorm1d(7, track_running_stats=True)])

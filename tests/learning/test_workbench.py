@@ -20,6 +20,12 @@ from sagefl.learning.population import Population
 from sagefl.learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Score, Train
 from sagefl.learning.training import LocalTraining, TrainingOptions
 from sagefl.learning.workbench import Corpus, Workbench, as_input, clipped_ce
+from sagefl.selection.scoring import scoring
+
+LABELS = scoring("labels", "error")
+LATENTS = scoring("latents", "error")
+PROBS = scoring("probs", "error")
+FORMS = {form.kind: form for form in (LABELS, LATENTS, PROBS)}
 
 Make = Callable[..., Workbench]
 ALL = np.arange(60)
@@ -49,40 +55,40 @@ def logits(bench: Workbench, row: torch.Tensor, indices: np.ndarray) -> torch.Te
 
 @pytest.mark.parametrize("kind", ["labels", "latents", "probs"])
 def test_answers_do_not_depend_on_labels_and_no_argument_carries_any(bench: Workbench, kind: str) -> None:
-    told = Answer(1, 1, 0, ALL, kind).run(bench)
+    told = Answer(1, 1, 0, ALL, FORMS[kind]).run(bench)
     wrong = (bench.corpus.train_y + 1) % 4
     bench.corpus = replace(bench.corpus, train_y=wrong, test_y=(bench.corpus.test_y + 1) % 4)
-    assert np.array_equal(told, Answer(1, 1, 0, ALL, kind).run(bench))
-    assert [f.name for f in fields(Answer)] == ["client", "round", "age", "indices", "kind"]
+    assert np.array_equal(told, Answer(1, 1, 0, ALL, FORMS[kind]).run(bench))
+    assert [f.name for f in fields(Answer)] == ["client", "round", "age", "indices", "scoring"]
 
 
 def test_answers_are_those_of_the_published_model(bench: Workbench) -> None:
     row = bench.population.snapshots[1, 2].clone()
     expected = logits(bench, row, ALL)
     bench.population.params[2].add_(1.0)  # what happens to the row after publishing is nobody's business
-    assert np.array_equal(Answer(2, 1, 0, ALL, "labels").run(bench), expected.argmax(1).numpy())
-    assert np.allclose(Answer(2, 1, 0, ALL, "probs").run(bench), expected.log_softmax(1).numpy(), atol=1e-6)
+    assert np.array_equal(Answer(2, 1, 0, ALL, LABELS).run(bench), expected.argmax(1).numpy())
+    assert np.allclose(Answer(2, 1, 0, ALL, PROBS).run(bench), expected.log_softmax(1).numpy(), atol=1e-6)
 
 
 def test_a_stale_link_is_answered_from_the_older_snapshot(bench: Workbench) -> None:
-    old = Answer(2, 1, 1, ALL, "probs").run(bench)
-    assert np.array_equal(old, Answer(2, 0, 0, ALL, "probs").run(bench))
-    assert not np.array_equal(old, Answer(2, 1, 0, ALL, "probs").run(bench))
+    old = Answer(2, 1, 1, ALL, PROBS).run(bench)
+    assert np.array_equal(old, Answer(2, 0, 0, ALL, PROBS).run(bench))
+    assert not np.array_equal(old, Answer(2, 1, 0, ALL, PROBS).run(bench))
 
 
 def test_latents_are_scored_through_the_receivers_own_head(bench: Workbench) -> None:
-    z = Answer(3, 1, 0, ALL, "latents").run(bench)
+    z = Answer(3, 1, 0, ALL, LATENTS).run(bench)
     head = bench.layout.views(bench.population.snapshots[1, 0])
     through = torch.from_numpy(z) @ head["head.weight"].T + head["head.bias"]
     y = bench.corpus.train_y[:60]
-    error, ce = (Score(0, 1, z[None], ALL, loss).run(bench)[0] for loss in ("error", "ce"))
+    error, ce = (Score(0, 1, z[None], ALL, scoring("latents", loss)).run(bench)[0] for loss in ("error", "ce"))
     assert np.array_equal(error, (through.argmax(1) != y).float().numpy())
     assert np.allclose(ce, clipped_ce(through, y).numpy(), atol=1e-6)
-    assert not np.array_equal(error, Score(3, 1, z[None], ALL, "error").run(bench)[0])
+    assert not np.array_equal(error, Score(3, 1, z[None], ALL, scoring("latents", "error")).run(bench)[0])
 
 
 def test_inference_does_not_depend_on_the_order_in_which_clients_are_served(bench: Workbench) -> None:
-    calls = [(k, 1, 0, ALL[k : k + 20], "probs") for k in range(4)]
+    calls = [(k, 1, 0, ALL[k : k + 20], PROBS) for k in range(4)]
     forwards = [Answer(*call).run(bench) for call in calls]
     backwards = [Answer(*call).run(bench) for call in calls[::-1]][::-1]
     assert all(np.array_equal(a, b) for a, b in zip(forwards, backwards, strict=True))
@@ -111,9 +117,9 @@ def test_models_without_latents_say_what_they_lack(make_bench: Make) -> None:
 
     bench = make_bench(Bare())
     Train(0, 0).run(bench)
-    assert Answer(0, 0, 0, ALL, "labels").run(bench).shape == (60,)
+    assert Answer(0, 0, 0, ALL, LABELS).run(bench).shape == (60,)
     with pytest.raises(ModelError, match=r"latent\(x\) and head\(z\); Bare has no latent"):
-        Answer(0, 0, 0, ALL, "latents").run(bench)
+        Answer(0, 0, 0, ALL, LATENTS).run(bench)
     with pytest.raises(ModelError, match="Bare has no head"):
         Score(0, 0, np.zeros((1, 60, 4), np.float32), ALL, "error").run(bench)
     with pytest.raises(ModelError, match="no head to publish"):

@@ -53,8 +53,10 @@ class Anything:
 
     def __call__(self, asked: Request) -> Any:
         if isinstance(asked, Probe):
-            losses = np.array([self._numbers(f"{asked.kind}-{asked.loss}", p, asked.stop) for p in asked.peers])
-            return losses[:, asked.start :].round() if asked.loss == "error" else losses[:, asked.start :]
+            losses = np.array(
+                [self._numbers(f"{asked.scoring.kind}-{asked.scoring.loss}", p, asked.stop) for p in asked.peers]
+            )
+            return losses[:, asked.start :].round() if asked.scoring.loss == "error" else losses[:, asked.start :]
         if isinstance(asked, Inspect):
             rows = [self._numbers(asked.metric, e, self.samples) for e in asked.entries]
             return np.array(rows if asked.metric == "losses" else [row[0] for row in rows])

@@ -18,6 +18,7 @@ from sagefl.learning.population import Population
 from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import Outcome, Reason
+from sagefl.selection.scoring import Outputs
 from sagefl.simulation.simulator import Simulator
 
 SEED = 3
@@ -77,14 +78,7 @@ class Rows:
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes.of(
-            input_bytes=5,
-            classes=3,
-            latent=7,
-            shared_size=self.layout.shared_size,
-            local_size=self.layout.local_size,
-            last=21,
-        )
+        return Sizes.of(self.layout, Outputs(3, 7), 5, None)
 
 
 def pulled(weights: Mapping[int, float]) -> Outcome:

@@ -8,10 +8,11 @@ from driving import Anything, drive
 from sagefl.exchange import Sizes, account
 from sagefl.methods import method
 from sagefl.selection import State
+from sagefl.selection.scoring import Outputs
 from sagefl.topology import build
 
 CLIENTS, ROUNDS, SEED = 50, 250, 1
-SIZES = Sizes.of(input_bytes=784, classes=10, latent=64, shared_size=1000, local_size=100, last=64)
+SIZES = Sizes(784, 4000, 4400, Outputs(10, 64), reads={"head": 400, "last-layer": 256})
 
 
 def overheads(id: str, kind: str) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from sagefl.learning.training import Local, LocalTraining, TrainingOptions, run_
 from sagefl.methods import method
 from sagefl.methods.pfeddst import PFedDSTRule
 from sagefl.selection import ME, Reason
+from sagefl.selection.scoring import Outputs
 
 HEADS = {ME: (1.0, 0.0), "a": (2.0, 0.0), "b": (0.0, 1.0), "c": (0.5, sqrt(3) / 2)}  # cosines 1, 0, 1/2
 PROBES = {"a": [0.1, 0.3], "b": [0.6, 0.6], "c": [1.0, 1.0]}  # means .2, .6, 1: min-max 0, 1/2, 1
@@ -61,7 +62,7 @@ def test_k_models_move_and_the_rest_is_probes_and_control_bytes():
     outcome = drive(decision, world())
     assert outcome.weights == dict.fromkeys(outcome.peers, 1 / 3)
     assert (outcome.inspected, outcome.evaluations, outcome.reads) == ((), 6, {"head": 3})
-    sizes = Sizes.of(input_bytes=784, classes=10, latent=8, shared_size=100, local_size=20, last=10)
+    sizes = Sizes(784, 400, 480, Outputs(10, 8), reads={"head": 80, "last-layer": 40})
     traffic = account(outcome, decision.ledger.asked, sizes)
     assert (traffic.merged, traffic.transferred) == (2, 2)
     assert traffic.control == 3 * 4 * 20

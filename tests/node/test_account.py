@@ -18,13 +18,14 @@ from sagefl.node.errors import Fault, NodeError
 from sagefl.node.loop import Node
 from sagefl.node.status import read_status
 from sagefl.runs import files
+from sagefl.selection.scoring import LABEL_ERRORS
 
 PRIVATE: dict[str, Any] = {"privacy": {"mechanism": "k-rr", "epsilon": 0.5}, "rounds": 1, "method": {"id": "rg"}}
 
 
 def ask(federation: Federation, me: str, name: str, inputs: slice) -> None:
     client = federation.client(me, name)
-    client.probe("labels", tiny().train_x[inputs], bytes(client.describe().digest))
+    client.probe(LABEL_ERRORS, tiny().train_x[inputs], bytes(client.describe().digest))
 
 
 def until_finished(node: Node) -> None:

@@ -32,7 +32,7 @@ class Slow:
         self.passes.append((kind, len(inputs)))
         if (inputs < 0).any():
             raise ValueError("this model knows no negative numbers")
-        return torch.from_numpy(inputs) * (2.0 if kind == "labels" else 3.0)
+        return torch.from_numpy(inputs) * (2.0 if kind == "forward" else 3.0)
 
 
 def inputs(value: float, rows: int) -> np.ndarray:
@@ -43,7 +43,7 @@ def ask_while_busy(snapshot: Any, questions: list[tuple[Any, np.ndarray, str]]) 
     """Ask one question, the others while it is being answered, in their order; all answers or errors."""
     answering = Answering(threads=1)
     with ThreadPoolExecutor(1 + len(questions)) as callers:
-        asked = [callers.submit(answering.ask, snapshot, inputs(0, 1), "labels")]
+        asked = [callers.submit(answering.ask, snapshot, inputs(0, 1), "forward")]
         assert snapshot.started.wait(30)
         for number, question in enumerate(questions):
             asked.append(callers.submit(answering.ask, *question))
@@ -58,24 +58,24 @@ def ask_while_busy(snapshot: Any, questions: list[tuple[Any, np.ndarray, str]]) 
 
 def test_requests_that_wait_together_are_answered_together_each_with_its_own() -> None:
     snapshot = Slow()
-    answers = ask_while_busy(snapshot, [(snapshot, inputs(i, i), "labels") for i in (1, 2, 3)])
-    assert snapshot.passes == [("labels", 1), ("labels", 6)]
+    answers = ask_while_busy(snapshot, [(snapshot, inputs(i, i), "forward") for i in (1, 2, 3)])
+    assert snapshot.passes == [("forward", 1), ("forward", 6)]
     for i, answer in zip((1, 2, 3), answers, strict=True):
         assert torch.equal(answer, torch.full((i, 2), 2.0 * i))
 
 
 def test_another_kind_and_another_snapshot_are_answered_apart_and_nobody_is_overtaken_for_long() -> None:
     snapshot, other = Slow(), Slow()
-    wanted = [(snapshot, "labels"), (snapshot, "latents"), (other, "labels"), (snapshot, "labels")]
+    wanted = [(snapshot, "forward"), (snapshot, "latent"), (other, "forward"), (snapshot, "forward")]
     answers = ask_while_busy(snapshot, [(s, inputs(i, 1), kind) for i, (s, kind) in enumerate(wanted)])
-    assert snapshot.passes == [("labels", 1), ("labels", 2), ("latents", 1)]
-    assert other.passes == [("labels", 1)]
+    assert snapshot.passes == [("forward", 1), ("forward", 2), ("latent", 1)]
+    assert other.passes == [("forward", 1)]
     assert [float(answer[0, 0]) for answer in answers] == [0.0, 3.0, 4.0, 6.0]
 
 
 def test_a_model_that_looks_at_its_whole_batch_sees_one_request_at_a_time() -> None:
     snapshot = Slow(by_row=False)
-    ask_while_busy(snapshot, [(snapshot, inputs(i, i), "labels") for i in (1, 2, 3)])
+    ask_while_busy(snapshot, [(snapshot, inputs(i, i), "forward") for i in (1, 2, 3)])
     assert [rows for _, rows in snapshot.passes] == [1, 1, 2, 3]
 
 
@@ -92,13 +92,13 @@ def test_which_models_look_at_their_whole_batch(normalised: bool) -> None:
 
 def test_a_pass_has_a_limit_and_a_larger_request_goes_alone() -> None:
     snapshot = Slow()
-    ask_while_busy(snapshot, [(snapshot, inputs(1, rows), "labels") for rows in (TOGETHER - 1, TOGETHER + 5, 2, 1)])
+    ask_while_busy(snapshot, [(snapshot, inputs(1, rows), "forward") for rows in (TOGETHER - 1, TOGETHER + 5, 2, 1)])
     assert [rows for _, rows in snapshot.passes] == [1, TOGETHER, TOGETHER + 5, 2]
 
 
 def test_a_request_that_fails_fails_alone() -> None:
     snapshot = Slow()
-    fine, bad, fine_too = ask_while_busy(snapshot, [(snapshot, inputs(v, 2), "labels") for v in (1, -1, 2)])
+    fine, bad, fine_too = ask_while_busy(snapshot, [(snapshot, inputs(v, 2), "forward") for v in (1, -1, 2)])
     assert torch.equal(fine, torch.full((2, 2), 2.0))
     assert torch.equal(fine_too, torch.full((2, 2), 4.0))
     assert isinstance(bad, ValueError)
@@ -110,7 +110,7 @@ def test_under_load_everybody_gets_the_right_answer(threads: int) -> None:
     snapshot.go.set()
     sizes = np.random.default_rng(0).integers(1, 200, 300)
     with ThreadPoolExecutor(16) as callers:
-        asked = [callers.submit(answering.ask, snapshot, inputs(i, n), "labels") for i, n in enumerate(sizes)]
+        asked = [callers.submit(answering.ask, snapshot, inputs(i, n), "forward") for i, n in enumerate(sizes)]
         for i, (n, each) in enumerate(zip(sizes, asked, strict=True)):
             assert torch.equal(each.result(30), torch.full((int(n), 2), 2.0 * i))
     assert sum(rows for _, rows in snapshot.passes) == sizes.sum()

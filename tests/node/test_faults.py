@@ -19,7 +19,6 @@ import torch
 from federation import NAMES, Federation
 from safetensors.torch import save
 
-from sagefl.learning.scoring import answer_losses
 from sagefl.node import deciding, identity, journal
 from sagefl.node.gate import Call
 from sagefl.node.limits import Meter
@@ -30,6 +29,7 @@ from sagefl.node.verify import decode_answers
 from sagefl.node.wire import node_pb2 as wire
 from sagefl.node.wire import node_pb2_grpc as rpc
 from sagefl.runs import checkpoint, files
+from sagefl.selection.scoring import Outputs, scoring
 
 MALLORY = NAMES.index("mallory")
 BOB = NAMES.index("bob")
@@ -271,7 +271,7 @@ def test_losses_that_no_answer_may_lead_to_cost_the_neighbour_its_place(
 ) -> None:
     """Whatever passes the checks of answers themselves: the node lives on."""
 
-    def lenient(raw: bytes, kind: str, count: int, *rest: Any) -> np.ndarray:
+    def lenient(form: Any, raw: bytes, count: int, *rest: Any) -> np.ndarray:
         return np.frombuffer(raw, "<f4").reshape(count, -1)
 
     monkeypatch.setattr(deciding, "decode_answers", lenient)
@@ -285,8 +285,8 @@ def test_losses_that_no_answer_may_lead_to_cost_the_neighbour_its_place(
 @pytest.mark.parametrize("logarithm", [0.0, 1e-7])
 def test_a_probability_that_rounds_to_one_is_one(logarithm: float) -> None:
     raw = np.array([[logarithm, -40, -40, -40]], "<f4").tobytes()
-    told = decode_answers(raw, "probs", 1, 4, 0, None)
-    assert answer_losses(told, np.array([0]), "probs", "ce").tolist() == [0.0]
+    form = scoring("probs", "ce")
+    assert form.score(decode_answers(form, raw, 1, Outputs(4)), np.array([0])).tolist() == [0.0]
 
 
 class Poisoner(Base):

@@ -25,6 +25,7 @@ from sagefl.node.verify import decode_block, same_latents, within_norm
 from sagefl.node.wire import generate, node_pb2
 from sagefl.runs.config import ConfigError, RunConfig
 from sagefl.selection import Draws, Exchange, Hood, Read, Reason, Selector, State
+from sagefl.selection.scoring import LABEL_ERRORS
 from sagefl.selection.selector import Deciding
 
 SOURCE = Path(generate.__file__).parents[1]
@@ -273,7 +274,7 @@ def test_metrics_and_status_tell_the_same_story(federation: Federation) -> None:
             while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
                 assert thread.is_alive()
             client = federation.client("bob", "alice")
-            client.probe("labels", tiny().train_x[:8], bytes(client.describe().digest))
+            client.probe(LABEL_ERRORS, tiny().train_x[:8], bytes(client.describe().digest))
             alice._report("finished")
             page = urllib.request.urlopen(f"http://127.0.0.1:{alice.metrics.port}/metrics", timeout=5).read().decode()
             status = read_status(directory)

@@ -28,8 +28,11 @@ from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
+from sagefl.selection.scoring import LABEL_ERRORS, scoring
 from sagefl.view.shelf import Run
 from sagefl.view.unfolding import unfold
+
+LATENTS = scoring("latents", "error")
 
 METHODS = ("Describe", "Probe", "Pull", "Inspect", "Read", "Health")
 Code = grpc.StatusCode
@@ -293,7 +296,7 @@ def test_answers_come_from_one_snapshot_while_training_goes_on(federation: Feder
         client = federation.client("alice", "bob")
         digest = bytes(client.describe().digest)
         inputs = tiny().train_x[:32]
-        first = client.probe("latents", inputs, digest), client.pull(digest, 1 << 20)
+        first = client.probe(LATENTS, inputs, digest), client.pull(digest, 1 << 20)
         stop = threading.Event()
 
         def train() -> None:
@@ -304,7 +307,7 @@ def test_answers_come_from_one_snapshot_while_training_goes_on(federation: Feder
         trainer.start()
         try:
             for _ in range(50):
-                assert (client.probe("latents", inputs, digest), client.pull(digest, 1 << 20)) == first
+                assert (client.probe(LATENTS, inputs, digest), client.pull(digest, 1 << 20)) == first
         finally:
             stop.set()
             trainer.join()
@@ -312,12 +315,12 @@ def test_answers_come_from_one_snapshot_while_training_goes_on(federation: Feder
         bob.round = 1
         bob._publish(0.0, 1)
         assert bytes(client.describe().digest) != digest
-        assert client.probe("latents", inputs, digest) == first[0]  # still kept
+        assert client.probe(LATENTS, inputs, digest) == first[0]  # still kept
         for bob.round in (2, 3, 4):
             bob.learner.train(bob.round)
             bob._publish(0.0, 1)
         with pytest.raises(Fault, match="no such snapshot"):
-            client.probe("latents", inputs, digest)
+            client.probe(LATENTS, inputs, digest)
 
 
 def _mutants(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
@@ -325,7 +328,7 @@ def _mutants(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
     inputs = tiny().train_x[:2].tobytes()
     seeds = [
         ("Probe", wire.ProbeRequest(count=2, inputs=inputs).SerializeToString()),
-        ("Probe", wire.ProbeRequest(kind=wire.LATENTS, count=2, inputs=inputs, digest=b"d" * 32).SerializeToString()),
+        ("Probe", wire.ProbeRequest(kind=LATENTS.wire, count=2, inputs=inputs, digest=b"d" * 32).SerializeToString()),
         ("Pull", wire.PullRequest(digest=b"d" * 32).SerializeToString()),
         ("Inspect", wire.PullRequest(digest=b"d" * 32).SerializeToString()),
         ("Read", wire.ReadRequest(what="degree").SerializeToString()),
@@ -365,7 +368,7 @@ def _fuzz(federation: Federation, count: int) -> dict[grpc.StatusCode, int]:
         assert bob.journal.total("internal-error") == 0
         client = federation.client("alice", "bob")
         digest = bytes(client.describe().digest)
-        told = np.frombuffer(client.probe("labels", tiny().train_x[:16], digest), np.uint8)
+        told = np.frombuffer(client.probe(LABEL_ERRORS, tiny().train_x[:16], digest), np.uint8)
         assert told.shape == (16,)
     return statuses
 
@@ -457,15 +460,15 @@ def test_private_answers_are_noisy_memoised_and_accounted(federation: Federation
         client = federation.client("alice", "bob")
         digest = bytes(client.describe().digest)
         x = tiny().train_x[:64]
-        first = client.probe("labels", x, digest)
-        assert client.probe("labels", x, digest) == first  # asking again averages nothing away
-        assert client.probe("labels", x[32:], digest) == first[len(first) // 2 :]
-        plain = bob.published.shelf.find().infer(x, "labels").numpy()
+        first = client.probe(LABEL_ERRORS, x, digest)
+        assert client.probe(LABEL_ERRORS, x, digest) == first  # asking again averages nothing away
+        assert client.probe(LABEL_ERRORS, x[32:], digest) == first[len(first) // 2 :]
+        plain = bob.published.shelf.find().infer(x).argmax(1).numpy()
         if mechanism == "k-rr":
             assert (np.frombuffer(first, np.uint8) != plain).mean() > 0.2
         assert bob.published.account.report()["total"] == 0.5 * 64  # distinct answers only
         with pytest.raises(Fault, match="labels only"):
-            client.probe("latents", x, digest)
+            client.probe(LATENTS, x, digest)
         alice = federation.node("alice", ("bob",), **privacy)
         alice.run()
     assert alice.recorder.directory.table("decisions")["merged"].to_list() == [1, 1]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sagefl import Draws, Exchange, Hood, Inspect, Probe, Read, Reason, Selector
+from sagefl import Draws, Exchange, Hood, Inspect, Probe, Read, Reason, Scoring, Selector
 from sagefl.selection.outcome import State
 from sagefl.selection.requests import Request
 
@@ -19,6 +19,14 @@ class Scripted(Selector):
 
     script: Callable[[Hood], list[Request]] = lambda hood: []
     loss_bound: float = 1.0
+
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        return tuple(Scoring.registered.values())
+
+    @property
+    def reach(self) -> int:
+        return 1000
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Generator[Request, Any, Exchange]:
         heard = []

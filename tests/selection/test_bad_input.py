@@ -162,7 +162,7 @@ def test_unsorted_or_empty_schedule(cls: Any, schedule: Any, says: str) -> None:
         ({"cost": "free"}, "cost must be one of incremental, cumulative, got 'free'"),
         ({"kind": "images"}, "kind must be one of labels, latents, probs, got 'images'"),
         ({"loss": "mse"}, "loss must be one of error, ce, got 'mse'"),
-        ({"loss": "ce"}, "a top-1 label has no cross-entropy"),
+        ({"loss": "ce"}, "labels cannot be scored by ce; there are labels scored by error, latents"),
     ],
 )
 def test_options_outside_their_choices(options: dict[str, Any], says: str) -> None:

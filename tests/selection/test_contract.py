@@ -25,9 +25,11 @@ from sagefl import (
     replay,
 )
 from sagefl.selection.outcome import State
+from sagefl.selection.scoring import LABEL_ERRORS, Scoring, scoring
 from sagefl.selection.selector import Deciding
 
 PEERS = ("a", "b", "c", "d")
+LATENTS, LATENTS_CE = scoring("latents", "error"), scoring("latents", "ce")
 
 
 def asks(*requests: Any) -> Scripted:
@@ -152,13 +154,45 @@ def test_a_rule_cannot_spoil_what_it_is_handed(width: int) -> None:
 
 
 def test_kinds_of_probes_are_kept_and_counted_apart() -> None:
-    decision = asks(Probe(PEERS, 0, 2), Probe(PEERS, 0, 2, "latents", "ce"), Probe(PEERS, 0, 2, "latents", "error"))
+    decision = asks(Probe(PEERS, 0, 2), Probe(PEERS, 0, 2, LATENTS_CE), Probe(PEERS, 0, 2, LATENTS))
     decision = decision.begin(PEERS, 4)
     for value in (0.0, 0.5, 1.0):
         decision.answer(np.full((4, 2), value))
     assert [h.mean() for h in decision.outcome.state["heard"]] == [0.0, 0.5, 1.0]
     assert decision.outcome.evaluations == 24
-    assert decision.ledger.asked == {"labels": 8, "latents": 16}
+    assert decision.ledger.asked == {LABEL_ERRORS: 8, LATENTS_CE: 8, LATENTS: 8}
+
+
+class Undeclared(Selector):
+    """Says nothing of the latents it asks for."""
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        yield Probe(hood.peers, 0, 2, LATENTS)
+        return Exchange.none()
+
+
+class FarReaching(Selector):
+    """Asks for more anchors than it says it can."""
+
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        return (LATENTS,)
+
+    @property
+    def reach(self) -> int:
+        return 8
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        yield Probe(hood.peers, 0, 9, LATENTS)
+        return Exchange.none()
+
+
+def test_a_rule_asks_for_nothing_that_it_has_not_declared() -> None:
+    """Privacy, recording and replay rely on what a rule declares, before it has asked for anything."""
+    with pytest.raises(ValueError, match="Undeclared asked for latents scored by error, but declares labels scored by"):
+        Undeclared().begin(PEERS, 16)
+    with pytest.raises(ValueError, match=r"FarReaching asked for 9 anchors, but declares a `reach` of 8"):
+        FarReaching().begin(PEERS, 16)
 
 
 # Inspect and Read -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from authored import Shopper, ThriftyLeader
 
-from sagefl import DecisionError, SageE, SageOS, Selector, drive, make, replay
+from sagefl import DecisionError, SageE, SageOS, Selector, drive, make, replay, scoring
 
 
 def asking(losses: np.ndarray) -> tuple[Any, list[tuple[int, int]]]:
@@ -40,11 +40,12 @@ def test_a_rule_that_wants_other_answers_is_refused_before_anybody_is_asked() ->
     ):
         drive(SageE(kind="latents", loss="ce").begin(range(3), 64), ask)
     with pytest.raises(DecisionError, match="asks for labels scored by error, but `ask` gives probs scored by ce"):
-        drive(SageE().begin(range(3), 64), ask, scoring=("probs", "ce"))
+        drive(SageE().begin(range(3), 64), ask, scoring=scoring("probs", "ce"))
     with pytest.raises(DecisionError, match="more than losses: answer its requests in a loop of your own"):
         drive(Shopper().begin(range(3), 64), ask)
     assert asked == []
-    assert drive(SageE(kind="latents", loss="ce").begin(range(3), 64), ask, scoring=("latents", "ce")).anchors == 8
+    rule, form = SageE(kind="latents", loss="ce"), scoring("latents", "ce")
+    assert drive(rule.begin(range(3), 64), ask, scoring=form).anchors == 8
 
 
 def test_what_a_rule_remembers_is_handed_on_by_the_caller() -> None:

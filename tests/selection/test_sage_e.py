@@ -79,7 +79,7 @@ def test_nothing_to_ask(rule: SageE | SageETrim) -> None:
 def test_only_new_anchors_are_asked_in_order() -> None:
     decision, seen = SageE(stop="none", kind="probs", loss="ce").begin(range(3), 20), []
     while isinstance(probe := decision.request, Probe):
-        seen.append((probe.start, probe.stop, probe.kind, probe.loss, probe.mask))
+        seen.append((probe.start, probe.stop, probe.scoring.kind, probe.scoring.loss, probe.mask))
         decision.answer(np.full(probe.shape, 0.5))
     assert seen == [(0, 8, "probs", "ce", None), (8, 12, "probs", "ce", None), (12, 16, "probs", "ce", None),
                     (16, 20, "probs", "ce", None)]  # fmt: skip

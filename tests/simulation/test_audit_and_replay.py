@@ -17,11 +17,12 @@ from small_runs import CORE, KINDS, ROUGH, config, files, simulate
 
 from sagefl.runs.config import method_config
 from sagefl.runs.files import RunError
-from sagefl.runs.losses import SCORINGS, Recorded, losses_path, read_losses, write_losses
+from sagefl.runs.losses import Recorded, losses_path, read_losses, write_losses
 from sagefl.runs.replaying import recorded_decisions, replay_one, replay_run
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import Exchange, Hood, Probe, Reason, Selector, make
 from sagefl.selection.outcome import State
+from sagefl.selection.scoring import LABEL_ERRORS, Scoring
 from sagefl.selection.selector import Deciding, Draws, option
 from sagefl.streams import stream
 
@@ -131,8 +132,9 @@ def test_full_records_hold_what_a_probing_rule_would_have_been_told(full: RunDir
         assert np.array_equal(record.losses, whole[client].losses[:, : record.losses.shape[1]])
 
 
-def test_full_records_reach_as_far_as_a_longer_schedule(tmp_path: Path) -> None:
-    simulate(tmp_path / "run", config("sage-os:schedule=(16, 200)", rounds=1, evaluation={"losses": "full"}))
+@pytest.mark.parametrize("rule", ["sage-os:schedule=(16, 200)", "sage-e:largest=200", "pfeddst:anchors=200"])
+def test_full_records_reach_as_far_as_the_rule(rule: str, tmp_path: Path) -> None:
+    simulate(tmp_path / "run", config(rule, rounds=1, evaluation={"losses": "full"}))
     records = read_losses(losses_path(tmp_path / "run", 0))
     assert {r.client: r.losses.shape[1] for r in records} == {r.client: min(200, r.pool) for r in records}
     assert max(r.losses.shape[1] for r in records) == 200
@@ -229,7 +231,7 @@ def test_a_rule_that_scores_other_answers_is_not_replayed(recorded: str, asked: 
 def test_losses_that_do_not_say_how_they_were_scored_are_taken_as_asked(tmp_path: Path) -> None:
     """Files of earlier versions."""
     path = losses_path(tmp_path, 0)
-    write_losses(path, [Recorded(0, np.arange(3, dtype=np.int32), 64, np.zeros((3, 64)), ("labels", "error"))])
+    write_losses(path, [Recorded(0, np.arange(3, dtype=np.int32), 64, np.zeros((3, 64)), LABEL_ERRORS)])
     arrays = load_file(path)
     del arrays["scorings"]
     save_file(arrays, path)
@@ -251,7 +253,7 @@ def recorded(draw: st.DrawFn) -> list[Recorded]:
         flat = draw(st.lists(st.sampled_from(values), min_size=degree * width, max_size=degree * width))
         peers = np.array(draw(st.lists(st.integers(0, 10**6), min_size=degree, max_size=degree)), dtype=np.int32)
         losses = np.array(flat, dtype=np.float64).reshape(degree, width)
-        scoring = draw(st.sampled_from([None, *SCORINGS]))
+        scoring = draw(st.sampled_from([None, *Scoring.registered.values()]))
         records.append(Recorded(client, peers, draw(st.integers(0, 500)), losses, scoring))
     return records
 

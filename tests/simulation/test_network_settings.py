@@ -16,11 +16,14 @@ from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.selection import ME, Decision, Exchange, Hood, Inspect, Read, Reason, Selector
 from sagefl.selection.outcome import State
+from sagefl.selection.scoring import scoring
 from sagefl.selection.selector import Deciding, Draws
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.misbehaving import PublishTwofold
 from sagefl.simulation.waves import Waves
 from sagefl.topology import Misbehaviour
+
+PROBS = scoring("probs", "error")
 
 COMPLETE = {"kind": "complete", "p": None}
 
@@ -124,9 +127,9 @@ def test_a_stale_poisoner_still_answers_with_its_honest_model(poisoned: tuple[An
     for age in (0, 1):
         slot = p.slot(1, age)
         assert (p.voices[slot, culprit, shared] != p.snapshots[slot, culprit, shared]).any()
-        (said,) = engine.map([Answer(culprit, 1, age, anchors, "probs")])
+        (said,) = engine.map([Answer(culprit, 1, age, anchors, PROBS)])
         p.snapshots[slot, culprit].zero_()
-        assert np.array_equal(said, engine.map([Answer(culprit, 1, age, anchors, "probs")])[0])
+        assert np.array_equal(said, engine.map([Answer(culprit, 1, age, anchors, PROBS)])[0])
     assert (p.voices[p.slot(1), culprit] == p.params[culprit]).all()
 
 

@@ -124,7 +124,16 @@ def test_without_epsilon_nothing_changes(reference: Reference, tmp_path: Path) -
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["sage-e:kind=latents", "sage-os:kind=probs", "aq-128:kind=latents:loss=ce"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "sage-e:kind=latents",
+        "sage-os:kind=probs",
+        "aq-128:kind=latents:loss=ce",
+        "pfeddst",
+        "hoeffding-race:kind=probs",
+    ],
+)
 def test_only_labels_can_be_private(rule: str, tmp_path: Path) -> None:
     settings = private(rule)
     with pytest.raises(ConfigError, match=r"privacy.epsilon perturbs labels, but .* probes for (latents|probs)"):

@@ -133,8 +133,8 @@ def test_a_probe_carries_positions_of_anchor_inputs_and_no_labels(
     assert probes
     anchors = set(positions(settings, "anchor").tolist())
     for probe in probes:
-        assert {type(probe.client), type(probe.round), type(probe.age), type(probe.kind)} <= {int, str}
-        assert [f.name for f in fields(probe)] == ["client", "round", "age", "indices", "kind"]
+        assert {type(probe.client), type(probe.round), type(probe.age)} == {int}
+        assert [f.name for f in fields(probe)] == ["client", "round", "age", "indices", "scoring"]
         assert probe.indices.dtype == np.int64
         inputs = set(probe.indices.tolist())
         assert inputs <= anchors

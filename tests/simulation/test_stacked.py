@@ -21,10 +21,16 @@ from sagefl.learning.tasks import Answer, Confusion, Evaluate, Gram, InspectMode
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
+from sagefl.selection.scoring import scoring
 from sagefl.simulation import engines
 from sagefl.simulation.engines import EngineError, Sequential, Stacked, make_engine
 from sagefl.simulation.engines import stacked as stacked_module
 from sagefl.simulation.world import World
+
+LABELS = scoring("labels", "error")
+LATENTS = scoring("latents", "error")
+PROBS = scoring("probs", "error")
+FORMS = {form.kind: form for form in (LABELS, LATENTS, PROBS)}
 
 PAPER = {"name": "encoder-decoder", "options": {"widths": (4, 8), "latent": 16}}
 OWN = {"name": "own_models:Perceptron"}
@@ -149,7 +155,7 @@ def test_peers_of_any_age_answer_the_same(trained: Pair, kind: str, chunk: int |
     one, many = trained
     many.bench._fixed = chunk
     lengths = samples(one, 1, 7, 64, 5, 600, 513, 64, 7)
-    tasks = [Answer(k, 1, k % 2, indices, kind) for k, indices in enumerate(lengths)]
+    tasks = [Answer(k, 1, k % 2, indices, FORMS[kind]) for k, indices in enumerate(lengths)]
     for ours, theirs in zip(many.map(tasks), one.map(tasks), strict=True):
         assert ours.shape == theirs.shape
         assert ours.dtype == theirs.dtype
@@ -160,7 +166,7 @@ def test_peers_of_any_age_answer_the_same(trained: Pair, kind: str, chunk: int |
 
 
 def test_kinds_may_be_mixed_and_order_is_kept(trained: Pair) -> None:
-    tasks = [Answer(k, 1, 0, np.arange(3 + k), ("labels", "probs")[k % 2]) for k in range(6)]
+    tasks = [Answer(k, 1, 0, np.arange(3 + k), (LABELS, PROBS)[k % 2]) for k in range(6)]
     shapes = [answer.shape for answer in trained[1].map(tasks)]
     assert shapes == [(3,), (4, 10), (5,), (6, 10), (7,), (8, 10)]
 
@@ -191,8 +197,8 @@ def test_inspections_agree(trained: Pair, metric: str, groups: Sequence[Sequence
 def test_scores_of_latents_are_left_to_the_workbench(trained: Pair) -> None:
     one, many = trained
     (indices,) = samples(one, 20)
-    latents = one.map([Answer(3, 1, 0, indices, "latents")])[0]
-    tasks = [Score(0, 1, latents[None], indices, "ce")]
+    latents = one.map([Answer(3, 1, 0, indices, LATENTS)])[0]
+    tasks = [Score(0, 1, latents[None], indices, scoring("latents", "ce"))]
     assert np.array_equal(many.map(tasks)[0], one.map(tasks)[0])
 
 
@@ -241,7 +247,7 @@ def test_where_company_matters_only_equal_lengths_go_together() -> None:
     np.testing.assert_allclose(train(many, 2), train(one, 2), rtol=1e-3)
     many.population.snapshots.copy_(one.population.snapshots)
     lengths = samples(one, 9, 30, 9, 31, 600, 30, 30, 9)
-    tasks = [Answer(k, 0, 0, indices, "probs") for k, indices in enumerate(lengths)]
+    tasks = [Answer(k, 0, 0, indices, PROBS) for k, indices in enumerate(lengths)]
     for ours, theirs in zip(many.map(tasks), one.map(tasks), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
     many.bench._unmoved_by_company = True  # and it would be seen

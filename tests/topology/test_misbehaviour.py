@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sagefl.streams import stream
-from sagefl.topology import Misbehaviour, TopologyError, flattering, poison_row, wrong_labels
+from sagefl.topology import Misbehaviour, TopologyError, false_answers, poison_row, wrong_labels
 
 Interval = Callable[[float, int, float], tuple[float, float]]
 
@@ -95,15 +95,18 @@ def test_wrong_labels_needs_another_class_and_labels_in_range() -> None:
         wrong_labels(np.array([0, 10]), stream(1, "test"), classes=10)
 
 
-def test_flattering_answers_are_the_truth_in_the_form_of_labels() -> None:
-    truth, honest = np.array([4, 0, 9]), np.array([1, 0, 2], dtype=np.uint8)
-    praise = flattering(honest, truth)
-    assert praise.tolist() == [4, 0, 9]
-    assert praise.dtype == np.uint8
-    praise[0] = 7
-    assert truth[0] == 4
-    with pytest.raises(TopologyError, match=r"one shape, got \(3,\) and \(2,\)"):
-        flattering(honest, truth[:2])
+def test_false_answers_keep_the_form_of_honest_ones() -> None:
+    rng = np.random.default_rng(2)
+    labels, logs = rng.integers(0, 10, 40), np.log(rng.dirichlet(np.ones(10), 40)).astype(np.float32)
+    latents = rng.normal(size=(40, 6)).astype(np.float32)
+    assert (false_answers("labels", labels, rng, 10) != labels).all()
+    shifted = false_answers("probs", logs, rng, 10)
+    assert np.array_equal(np.sort(shifted), np.sort(logs))  # the same probabilities, of other classes
+    assert (shifted.argmax(1) != logs.argmax(1)).all()
+    noise = false_answers("latents", latents, rng, 10)
+    assert (noise.shape, noise.dtype) == (latents.shape, latents.dtype)
+    assert np.linalg.norm(noise) == pytest.approx(np.linalg.norm(latents), rel=1e-5)
+    assert abs(np.corrcoef(noise.ravel(), latents.ravel())[0, 1]) < 0.3
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 2.5])

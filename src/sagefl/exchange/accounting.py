@@ -1,6 +1,6 @@
 """What a decision and its exchange cost on the wire, by kind.
 
-Encodings (method.md, 2.14): inputs as stored (uint8 pixels), labels 1 byte, latents and models float32, scalars 4
+Encodings: inputs as stored (uint8 pixels), labels 1 byte, latents and models float32, scalars 4
 bytes. Two model counts are kept: *merged* into the receiver, and *transferred*, which includes models that were
 moved only to be looked at.
 """
@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..learning.layout import Layout
 from ..selection import Outcome
+from ..selection.private import RandomisedResponse, perturbed
+from ..selection.scoring import Outputs, Scoring
 
 __all__ = ["Sizes", "Traffic", "account"]
 
@@ -24,19 +27,25 @@ class Sizes:
     anchor_input: int
     shared_block: int
     full_model: int
-    answers: Mapping[str, int]  # per anchor, by kind of probe
+    outputs: Outputs  # what a model says about one input
+    mechanism: RandomisedResponse | None = None  # by which peers perturb labels
     reads: Mapping[str, int] = field(default_factory=dict)  # by what is read; anything else is a scalar
 
     @classmethod
-    def of(cls, *, input_bytes: int, classes: int, latent: int, shared_size: int, local_size: int, last: int) -> Sizes:
+    def of(cls, layout: Layout, outputs: Outputs, input_bytes: int, mechanism: RandomisedResponse | None) -> Sizes:
         """Sizes of one model and data set."""
         return cls(
             anchor_input=input_bytes,
-            shared_block=4 * shared_size,
-            full_model=4 * (shared_size + local_size),
-            answers={"labels": 1 if classes <= 256 else 2, "latents": 4 * latent, "probs": 4 * classes},
-            reads={"head": 4 * local_size, "last-layer": 4 * last},
+            shared_block=4 * layout.shared_size,
+            full_model=4 * (layout.shared_size + layout.local_size),
+            outputs=outputs,
+            mechanism=mechanism,
+            reads={"head": 4 * layout.local_size, "last-layer": 4 * layout.last_layer_size},
         )
+
+    def answer(self, form: Scoring) -> int:
+        """Bytes of one answer of this form."""
+        return perturbed(form, self.mechanism).size(self.outputs)
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,8 @@ class Traffic:
         return self.probe_inputs + self.probe_answers + self.models + self.control
 
 
-def account(outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
-    """The traffic of one outcome; `asked` counts evaluations by kind of probe.
+def account(outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
+    """The traffic of one outcome; `asked` counts evaluations by form of answer.
 
     A model that was inspected and is then merged moves once. Inspected models move whole, head included; a pulled
     one moves its shared block.
@@ -67,7 +76,7 @@ def account(outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic
     evaluations = sum(asked.values())
     return Traffic(
         probe_inputs=evaluations * sizes.anchor_input,
-        probe_answers=sum(n * sizes.answers[kind] for kind, n in asked.items()),
+        probe_answers=sum(n * sizes.answer(form) for form, n in asked.items()),
         models=len(inspected) * sizes.full_model + len(pulled) * sizes.shared_block,
         control=sum(n * sizes.reads.get(what, SCALAR) for what, n in outcome.reads.items()),
         merged=len(outcome.peers),

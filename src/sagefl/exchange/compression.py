@@ -21,6 +21,7 @@ import torch
 from ..learning.tasks import Row, Task, Tasks
 from ..learning.workbench import Workbench
 from ..selection import Outcome
+from ..selection.scoring import Scoring
 from .accounting import Sizes, Traffic, account
 from .layer import ExchangeLayer
 from .mixing import Mix
@@ -71,7 +72,7 @@ class Compressor(ExchangeLayer):
         tasks.map([Send(k, round, self.compression, self.ratio) for k in self._talking(mixes)])
         tasks.map([Step(k, self.gamma, [(p, weight) for p, _, weight in mix.pulls]) for k, mix in mixes.items()])
 
-    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
         """One message per peer; several missed ones together never cost more than the whole block."""
         message = payload(self.compression, self.ratio, sizes.shared_block // 4)
         arrived = sum(min(missed * message, sizes.shared_block) for missed in self._arriving.get(client, ()))

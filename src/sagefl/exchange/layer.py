@@ -11,6 +11,7 @@ from typing import Any
 
 from ..learning.tasks import MixBlocks, Tasks
 from ..selection import Outcome
+from ..selection.scoring import Scoring
 from .accounting import Sizes, Traffic, account
 from .mixing import Mix, resolve
 
@@ -47,7 +48,7 @@ class ExchangeLayer:
         """Carry the mixing out."""
         tasks.map([MixBlocks(client, round, mix.own, mix.pulls) for client, mix in mixes.items()])
 
-    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
         """What one client's decision and exchange cost."""
         return account(outcome, asked, sizes)
 

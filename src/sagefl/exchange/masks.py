@@ -22,6 +22,7 @@ from ..learning.layout import Layout, Slot
 from ..learning.tasks import MixBlocks, Task, Tasks
 from ..learning.workbench import Workbench
 from ..selection import Outcome
+from ..selection.scoring import Scoring
 from ..streams import stream
 from .accounting import Sizes, Traffic, account
 from .layer import ExchangeLayer
@@ -76,7 +77,7 @@ class Masked(ExchangeLayer):
         rows = [(k, mixes.get(k, nothing)) for k in range(self.clients)]
         tasks.map([MaskedAverage(k, round, mix.own, mix.pulls) for k, mix in rows])
 
-    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
         """Bitmap and values of every pulled block."""
         pulled = sum(self.payload(client_of(peer), sizes) for peer in outcome.peers)
         return replace(account(outcome, asked, sizes), models=pulled)
@@ -139,7 +140,7 @@ class SequentialMasked(Masked):
         self.chosen = {client: list(mix.peers) for client, mix in mixes.items()}
         return mixes
 
-    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
         """Also the blocks taken before training."""
         mixed, fresh = super().traffic(client, outcome, asked, sizes), self.fresh.get(client, [])
         return replace(

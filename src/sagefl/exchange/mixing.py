@@ -1,7 +1,7 @@
 """All exchanges of a round, pulled or pushed, as one sparse mixing matrix over {self} + peers.
 
 Row k of the matrix is `Mix`: what client k keeps of its own shared block and which published blocks it adds. Mixing
-is synchronous: every row reads the snapshot published after local training (method.md, 2.9).
+is synchronous: every row reads the snapshot published after local training (eq:mix).
 """
 
 from __future__ import annotations

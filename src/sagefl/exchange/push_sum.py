@@ -16,6 +16,7 @@ import numpy as np
 
 from ..learning.tasks import Tasks
 from ..selection import Outcome
+from ..selection.scoring import Scoring
 from .accounting import SCALAR, Sizes, Traffic, account
 from .layer import ExchangeLayer
 from .mixing import Mix, client_of
@@ -51,7 +52,7 @@ class PushSum(ExchangeLayer):
                 mixes[receiver] = Mix(arrived[receiver] / total, tuple(pulls))
         return mixes
 
-    def traffic(self, client: int, outcome: Outcome, asked: Mapping[str, int], sizes: Sizes) -> Traffic:
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
         """What a client sends: its block and its weight to each out-neighbour."""
         plain = account(outcome, asked, sizes)
         return replace(plain, control=plain.control + SCALAR * len(outcome.peers))

@@ -82,6 +82,12 @@ class Layout:
         return sum(slot.size for slot in self.slots if slot.start >= self.shared_stop)
 
     @property
+    def last_layer_size(self) -> int:
+        """Scalars in the last matrix that stays at the client."""
+        local = (slot for slot in reversed(self.slots) if slot.start >= self.shared_stop)
+        return next((slot.size for slot in local if len(slot.shape) > 1), 0)
+
+    @property
     def digest(self) -> str:
         """A hash of names, shapes and order: two models with the same digest can be mixed."""
         text = ";".join(f"{s.name}{s.shape}@{s.start}" for s in self.slots) + f"|{self.shared_stop}|{self.width}"

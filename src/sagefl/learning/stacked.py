@@ -35,7 +35,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from .models import plain, training_loss
 from .tasks import Answer, Confusion, Evaluate, Gram, InspectModels, Result, Task, Train, carry_out
 from .training import LocalTraining, optimizer_step
-from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram, told
+from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram
 
 __all__ = ["MOST", "StackedBench", "available_memory", "clients_that_fit"]
 
@@ -181,11 +181,11 @@ class StackedBench:
     def answer(self, tasks: Sequence[Answer]) -> list[Any]:
         """`Answer` of many peers."""
         p, results = self.bench.population, [None] * len(tasks)
-        for wanted in dict.fromkeys(task.kind for task in tasks):
-            at = [i for i, task in enumerate(tasks) if task.kind == wanted]
+        for form in dict.fromkeys(task.scoring for task in tasks):
+            at = [i for i, task in enumerate(tasks) if task.scoring == form]
             chosen = [tasks[i] for i in at]
             asked = [(p.voices[p.slot(t.round, t.age), t.client], t.indices) for t in chosen]
-            answers = self._each(asked, self._train_x, wanted, partial(_told, wanted))
+            answers = self._each(asked, self._train_x, form.part, lambda _, out, form=form: form.answer(out))  # type: ignore[misc]
             for i, answer in zip(at, answers, strict=True):
                 results[i] = answer
         return results
@@ -197,31 +197,31 @@ class StackedBench:
     def _inspect(self, task: InspectModels) -> npt.NDArray[np.float64]:
         asked = [(row, task.indices) for row in task.candidates(self.bench)]
         return finite(
-            self._each(asked, self._train_x, "labels", lambda _, out: self.bench.judge(out, task.indices, task.metric))
+            self._each(asked, self._train_x, "forward", lambda _, out: self.bench.judge(out, task.indices, task.metric))
         )
 
     def evaluate(self, tasks: Sequence[Evaluate]) -> list[tuple[int, float]]:
         """`Evaluate` of many clients."""
         asked = [(self.bench.population.params[task.client], task.indices) for task in tasks]
-        return self._each(asked, self._train_x, "labels", lambda i, out: self.bench.evaluate(out, tasks[i].indices))
+        return self._each(asked, self._train_x, "forward", lambda i, out: self.bench.evaluate(out, tasks[i].indices))
 
     def confusion(self, tasks: Sequence[Confusion]) -> list[Any]:
         """`Confusion` of many clients, who usually see the same images."""
         asked = [(self.bench.population.params[task.client], task.subset) for task in tasks]
-        return self._each(asked, self._test_x, "labels", lambda i, out: self.bench.confusion(out, tasks[i].subset))
+        return self._each(asked, self._test_x, "forward", lambda i, out: self.bench.confusion(out, tasks[i].subset))
 
     def gram(self, tasks: Sequence[Gram]) -> list[Any]:
         """`Gram` of many clients."""
         pulse = self.bench.pulse
         asked = [(self.bench.population.params[task.client], pulse) for task in tasks]
-        return self._each(asked, self._test_x, "latents", lambda _, out: normal_gram(out))
+        return self._each(asked, self._test_x, "latent", lambda _, out: normal_gram(out))
 
-    def _each(self, asked: Sequence[tuple[Tensor, Indices]], images: Tensor, kind: str, finish: Finish) -> list[Any]:
+    def _each(self, asked: Sequence[tuple[Tensor, Indices]], images: Tensor, part: str, finish: Finish) -> list[Any]:
         """``finish(i, output)`` for every (row, samples): the outputs of a chunk of rows come from one pass."""
         results: list[Any] = [None] * len(asked)
         for chosen in self._chunks([len(samples) for _, samples in asked]):
             rows = torch.stack([asked[i][0] for i in chosen]).to(self.device)
-            outputs = self._outputs(rows, images, [asked[i][1] for i in chosen], kind).cpu()
+            outputs = self._outputs(rows, images, [asked[i][1] for i in chosen], part).cpu()
             for i, output in zip(chosen, outputs, strict=True):
                 results[i] = finish(i, output[: len(asked[i][1])])
         return results
@@ -241,21 +241,20 @@ class StackedBench:
         if chosen:
             yield chosen
 
-    def _outputs(self, rows: Tensor, images: Tensor, samples: Sequence[Indices], kind: str) -> Tensor:
+    def _outputs(self, rows: Tensor, images: Tensor, samples: Sequence[Indices], part: str) -> Tensor:
         """(rows, longest, ...): every row's outputs, shorter ones padded with their last sample's."""
-        if kind == "latents":
-            self.bench.part("latent")  # says what is missing
+        if part != "forward":
+            self.bench.part(part)  # says what is missing
         one = all(s is samples[0] for s in samples)
         longest = max(map(len, samples))
         picks = samples[0] if one else _padded(samples, longest)
         index, views = torch.from_numpy(picks), self._views(rows)
-        forward = vmap(_latents if kind == "latents" else _logits, in_dims=(None, 0, None if one else 0))
+        forward = vmap(partial(_output, part), in_dims=(None, 0, None if one else 0))
         self.model.eval()
         with torch.no_grad():
             starts = range(0, longest, CHUNK)
             parts = [forward(self._calling, views, self._images(images, index[..., s : s + CHUNK])) for s in starts]
-            out = torch.cat(parts, dim=1)
-            return out.log_softmax(-1) if kind == "probs" else out
+            return torch.cat(parts, dim=1)
 
     # Tools --------------------------------------------------------------------------------------------------------
 
@@ -306,7 +305,8 @@ class StackedBench:
         self.model.eval()
         views = self._views(rows)
         try:
-            for forward in (_logits, *([_latents] if hasattr(self.model, "latent") else [])):
+            for part in ("forward", *(["latent"] if hasattr(self.model, "latent") else [])):
+                forward = partial(_output, part)
                 with torch.no_grad():
                     stacked = vmap(forward, in_dims=(None, 0, 0))(self._calling, views, x)
                     one = {name: view[0] for name, view in views.items()}
@@ -378,18 +378,12 @@ def _padded(samples: Sequence[Indices], longest: int) -> Indices:
     return picks
 
 
-def _logits(calling: _Calling, views: dict[str, Tensor], x: Tensor) -> Tensor:
-    out: Tensor = functional_call(calling, views, (lambda model, x: model(x), x))
+def _output(part: str, calling: _Calling, views: dict[str, Tensor], x: Tensor) -> Tensor:
+    """What one function of the model gives; its forward is called as the model, so that hooks run."""
+    out: Tensor = functional_call(
+        calling, views, (lambda model, x: model(x) if part == "forward" else getattr(model, part)(x), x)
+    )
     return out
-
-
-def _latents(calling: _Calling, views: dict[str, Tensor], x: Tensor) -> Tensor:
-    out: Tensor = functional_call(calling, views, (lambda model, x: model.latent(x), x))
-    return out
-
-
-def _told(kind: str, _: int, out: Tensor) -> Any:
-    return told(out, kind)
 
 
 def _hooked(hooks: LocalTraining) -> str | None:

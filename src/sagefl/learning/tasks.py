@@ -18,9 +18,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..selection.scoring import Scoring
 from .models import ModelError
 from .training import Local, run_epoch
-from .workbench import Floats, Indices, Workbench, finite, normal_gram, told
+from .workbench import Floats, Indices, Workbench, finite, normal_gram
 
 __all__ = [
     "MODEL_PARTS",
@@ -156,22 +157,22 @@ class MixBlocks(Task[None]):
 
 
 @dataclass(frozen=True, eq=False)
-class Score(Task[Floats]):
+class Score(Task[npt.NDArray[Any]]):
     """Losses of peers' latents (peers, n, ...) through this client's own head."""
 
     round: int
     latents: Floats
     indices: Indices
-    loss: str
+    scoring: Scoring
 
-    def run(self, bench: Workbench) -> Floats:
+    def run(self, bench: Workbench) -> npt.NDArray[Any]:
         """A row of losses per peer."""
         bench.speak_as(self.client, self.round)
         head = bench.part("head")
         bench.model.eval()
-        y = bench.corpus.train_y[torch.from_numpy(self.indices)]
+        truth = bench.corpus.train_y[torch.from_numpy(self.indices)].numpy()
         with torch.inference_mode():
-            return np.stack([bench.losses(head(torch.from_numpy(z)), y, self.loss) for z in self.latents])
+            return np.stack([self.scoring.score(z, truth, lambda z: head(torch.from_numpy(z))) for z in self.latents])
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +251,7 @@ class Gram(Task[Floats]):
     def run(self, bench: Workbench) -> Floats:
         """Flat."""
         bench.layout.bind(bench.model, bench.population.params[self.client])
-        return normal_gram(bench.infer(bench.corpus.test_x, bench.pulse, "latents"))
+        return normal_gram(bench.infer(bench.corpus.test_x, bench.pulse, "latent"))
 
 
 # What a client does for others --------------------------------------------------------------------------------------
@@ -263,7 +264,7 @@ class Answer(Task[npt.NDArray[np.generic]]):
     round: int
     age: int
     indices: Indices
-    kind: str
+    scoring: Scoring
 
     @property
     def weight(self) -> float:
@@ -271,9 +272,11 @@ class Answer(Task[npt.NDArray[np.generic]]):
         return float(len(self.indices))
 
     def run(self, bench: Workbench) -> npt.NDArray[np.generic]:
-        """Top-1 labels, latents or log-probabilities."""
+        """In the form that was asked for."""
         bench.speak_as(self.client, self.round, self.age)
-        return told(bench.infer(bench.corpus.train_x, self.indices, self.kind), self.kind)
+        out = bench.infer(bench.corpus.train_x, self.indices, self.scoring.part)
+        with torch.inference_mode():
+            return self.scoring.answer(out)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from .models import ModelError
 from .population import Population
 from .training import LocalTraining, TrainingOptions
 
-__all__ = ["Corpus", "Workbench", "as_input", "clipped_ce", "finite", "normal_gram", "told"]
+__all__ = ["Corpus", "Workbench", "as_input", "clipped_ce", "finite", "latent_shape", "normal_gram"]
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -41,6 +41,22 @@ class Corpus:
     test_y: Tensor
     classes: int
     shards: Sequence[Indices]  # training indices per client; anchors and evaluation samples are not in them
+
+    @classmethod
+    def of(
+        cls,
+        arrays: Sequence[npt.NDArray[np.generic]],
+        classes: int,
+        shards: Sequence[Indices],
+        *,
+        shared_memory: bool = False,
+    ) -> Corpus:
+        """From training inputs, their labels, test inputs, their labels; shared memory lets workers see one copy."""
+        train_x, train_y, test_x, test_y = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
+        if shared_memory:
+            for tensor in (train_x, train_y, test_x, test_y):
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
+        return cls(train_x, train_y, test_x, test_y, classes, shards)
 
 
 def clipped_ce(logits: Tensor, y: Tensor) -> Tensor:
@@ -95,16 +111,15 @@ class Workbench:
         picked = torch.from_numpy(indices)
         return as_input(self.corpus.train_x[picked]), self.corpus.train_y[picked]
 
-    def infer(self, images: Tensor, indices: Indices, kind: str = "labels") -> Tensor:
-        """The bound model's logits (or latents, or log-probabilities) in fixed chunks."""
+    def infer(self, images: Tensor, indices: Indices, part: str = "forward") -> Tensor:
+        """The bound model's logits, or what another of its functions gives (`latent`), in fixed chunks."""
         self.model.eval()
         with torch.inference_mode():
             outs = []
             for start in range(0, len(indices), CHUNK):
                 x = as_input(images[torch.from_numpy(indices[start : start + CHUNK])])
-                outs.append(self.part("latent")(x) if kind == "latents" else self.model(x))
-            out = torch.cat(outs)
-            return out.log_softmax(1) if kind == "probs" else out
+                outs.append(self.model(x) if part == "forward" else self.part(part)(x))
+            return torch.cat(outs)
 
     def part(self, name: str) -> Callable[[Tensor], Tensor]:
         """The model's `latent` or `head`."""
@@ -129,11 +144,6 @@ class Workbench:
             return float((logits.argmax(1) != y).double().mean())
         losses = F.cross_entropy(logits, y, reduction="none").double()
         return losses.numpy() if metric == "losses" else float(losses.mean())
-
-    def losses(self, logits: Tensor, y: Tensor, loss: str) -> Floats:
-        """Per-sample losses of logits: clipped cross-entropy or 0-1 errors."""
-        values = clipped_ce(logits, y) if loss == "ce" else (logits.argmax(1) != y).float()
-        return values.numpy()
 
     def evaluate(self, logits: Tensor, indices: Indices) -> tuple[int, float]:
         """(number right, mean clipped cross-entropy) of logits on training-split samples."""
@@ -162,9 +172,13 @@ class Workbench:
                 )
 
 
-def told(out: Tensor, kind: str) -> npt.NDArray[np.generic]:
-    """What a peer answers, of what its model gave."""
-    return out.argmax(1).numpy() if kind == "labels" else out.numpy()
+def latent_shape(model: nn.Module, sample: npt.NDArray[np.generic]) -> tuple[int, ...] | None:
+    """The shape of the model's latent of one input, None where it offers none; `sample` is a batch of one."""
+    latent = getattr(model, "latent", None)
+    if latent is None:
+        return None
+    with torch.inference_mode():
+        return tuple(latent(torch.from_numpy(sample).float()).shape[1:])
 
 
 def normal_gram(latents: Tensor) -> Floats:

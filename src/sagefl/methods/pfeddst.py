@@ -26,7 +26,21 @@ import numpy as np
 
 from ..learning.alternating import Alternating
 from ..learning.training import LocalTraining
-from ..selection import ME, Deciding, Draws, Exchange, Hood, Probe, Read, Reason, Selector, State, option
+from ..selection import (
+    ME,
+    Deciding,
+    Draws,
+    Exchange,
+    Hood,
+    Probe,
+    Read,
+    Reason,
+    Scoring,
+    Selector,
+    State,
+    option,
+    scoring,
+)
 from ..selection.ranking import best, cosines, whole
 from ..selection.requests import Array
 from .base import Method
@@ -53,6 +67,16 @@ class PFedDSTRule(Selector):
         if not self.rate > 0:
             raise ValueError(f"rate must be positive, got {self.rate}")
 
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        """Class probabilities by cross-entropy."""
+        return (scoring("probs", "ce"),)
+
+    @property
+    def reach(self) -> int:
+        """All that it asks about."""
+        return self.anchors
+
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the heads, probe the losses, take the top k; `state` holds the round each peer was last chosen in."""
         if not hood.peers:
@@ -60,7 +84,7 @@ class PFedDSTRule(Selector):
         mine, *theirs = yield Read((ME, *hood.peers), "head")
         losses: Array = np.zeros(len(hood.peers))
         if asked := min(self.anchors, hood.anchors):
-            answers = yield Probe(hood.peers, 0, asked, "probs", "ce")
+            answers = yield Probe(hood.peers, 0, asked, self.scoring)
             losses = answers.mean(axis=1)
         last = state.get("last", {})
         since = np.array([hood.round - last[p] if p in last else np.inf for p in hood.peers])

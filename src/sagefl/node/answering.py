@@ -29,11 +29,11 @@ TOGETHER = 512  # inputs in one forward pass, unless one request alone has more
 class _Question:
     snapshot: Snapshot
     inputs: npt.NDArray[Any]
-    kind: str
+    part: str  # which function of the model
     answer: Future[Tensor] = field(default_factory=Future)
 
     def goes_with(self, other: _Question) -> bool:
-        return self.snapshot is other.snapshot and self.kind == other.kind and self.snapshot.by_row
+        return self.snapshot is other.snapshot and self.part == other.part and self.snapshot.by_row
 
 
 class Answering:
@@ -44,9 +44,9 @@ class Answering:
         self._waiting: deque[_Question] = deque()
         self._lock = threading.Lock()
 
-    def ask(self, snapshot: Snapshot, inputs: npt.NDArray[Any], kind: str) -> Tensor:
+    def ask(self, snapshot: Snapshot, inputs: npt.NDArray[Any], part: str) -> Tensor:
         """What `snapshot.infer` gives, to within the rounding of another batch size; waits for its turn."""
-        question = _Question(snapshot, inputs, kind)
+        question = _Question(snapshot, inputs, part)
         with self._lock:
             self._waiting.append(question)
         self._threads.submit(self._answer_next)
@@ -87,13 +87,13 @@ class Answering:
 def _together(batch: Sequence[_Question]) -> Sequence[Tensor]:
     first = batch[0]
     inputs = first.inputs if len(batch) == 1 else np.concatenate([question.inputs for question in batch])
-    out = first.snapshot.infer(inputs, first.kind)
+    out = first.snapshot.infer(inputs, first.part)
     parts: Sequence[Tensor] = torch.split(out, [len(question.inputs) for question in batch])
     return parts
 
 
 def _alone(question: _Question) -> None:
     try:
-        question.answer.set_result(question.snapshot.infer(question.inputs, question.kind))
+        question.answer.set_result(question.snapshot.infer(question.inputs, question.part))
     except Exception as error:
         question.answer.set_exception(error)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from ..selection.scoring import Scoring
 from .config import host_and_port
 from .errors import Fault
 from .gate import NAME_HEADER
@@ -31,7 +32,6 @@ from .wire import node_pb2_grpc as rpc
 
 __all__ = ["PeerClient"]
 
-KINDS: dict[str, wire.Kind] = {"labels": wire.LABELS, "latents": wire.LATENTS, "probs": wire.PROBS}
 BACKOFF = 0.05  # seconds before the first further attempt, doubled each time
 MESSAGE = 4 * 2**20  # largest single message taken: answers and chunks are far smaller
 
@@ -73,10 +73,10 @@ class PeerClient:
         found: wire.HealthReport = self._unary("Health", wire.HealthRequest())
         return found
 
-    def probe(self, kind: str, inputs: npt.NDArray[Any], digest: bytes) -> bytes:
+    def probe(self, form: Scoring, inputs: npt.NDArray[Any], digest: bytes) -> bytes:
         """Its raw answers to inputs, from the snapshot `digest` and no other."""
         little = np.ascontiguousarray(inputs, dtype=inputs.dtype.newbyteorder("<"))
-        request = wire.ProbeRequest(kind=KINDS[kind], count=len(inputs), inputs=little.tobytes(), digest=digest)
+        request = wire.ProbeRequest(kind=form.wire, count=len(inputs), inputs=little.tobytes(), digest=digest)
         answer: wire.ProbeAnswer = self._unary("Probe", request)
         if answer.digest != digest:
             raise Fault("wrong-digest", "another snapshot answered than the one asked")

@@ -18,11 +18,13 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ..exchange import Mix
-from ..exchange.mixing import resolve
-from ..learning.scoring import answer_losses
+from ..exchange.mixing import client_of, resolve
 from ..learning.tasks import MODEL_PARTS
 from ..selection import ME, Decision, Inspect, Outcome, Probe, Read
-from ..selection.private import RandomisedResponse
+from ..selection.desk import Desk, Indices
+from ..selection.private import RandomisedResponse, perturbed
+from ..selection.requests import Array
+from ..selection.scoring import LABEL_ERRORS, Scoring
 from .client import PeerClient
 from .errors import Fault, NodeError
 from .learner import Learner
@@ -31,8 +33,6 @@ from .wire import node_pb2 as wire
 
 __all__ = ["Consultation", "Neighbour", "Verdict"]
 
-Losses = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
 Result = TypeVar("Result")
 _SCORING = Lock()  # the learner has one module, bound to one row at a time
 
@@ -56,7 +56,7 @@ class Verdict:
     """What a consultation ended with."""
 
     decision: Decision
-    losses: Mapping[tuple[str, str], Losses]  # by kind of probe: peers of the decision x anchors, in [0, 1]
+    losses: Mapping[Scoring, Array]  # by form of answer: peers of the decision x anchors, in [0, 1]
     mix: Mix | None
     lost: Mapping[int, Fault]  # neighbours that failed on the way, and how
     restarts: int
@@ -92,11 +92,14 @@ class Consultation:
     model_bytes: int
     own: Callable[[str], npt.ArrayLike]  # what this node itself publishes, for reading ME
     heard: Callable[[int, Fault], None]  # told of every fault
-    _losses: dict[tuple[int, str, str], Losses] = field(default_factory=dict)
     _latents: dict[int, dict[int, npt.NDArray[Any]]] = field(default_factory=dict)
     _blocks: dict[int, bool] = field(default_factory=dict)  # models held -> whether full
     _lost: dict[int, Fault] = field(default_factory=dict)
     _rejected: list[int] = field(default_factory=list)  # bytes of models moved and refused
+    _form: Scoring = LABEL_ERRORS  # in which latents came
+
+    def __post_init__(self) -> None:
+        self.desk = Desk(tuple(self.neighbours), len(self.anchors))
 
     def run(self, decision: Decision) -> Verdict:
         """Drive `decision` to its end and fetch what it chose, restarting whenever a neighbour fails."""
@@ -104,25 +107,26 @@ class Consultation:
         while True:
             try:
                 while (request := decision.request) is not None:
-                    decision.answer(self._answer(decision, request))
+                    self._answer(decision, request)
                 mix = self._fetch(decision)
                 break
             except _LostError as lost:
                 self._note(lost.faults)
                 decision = decision.restart(p for p in decision.hood.peers if p not in self._lost)
                 restarts += 1
-        books = {key: self._recorded(decision, key) for key in decision.ledger.books}
-        return Verdict(decision, books, mix, dict(self._lost), restarts, len(self._rejected), sum(self._rejected))
+        paid = self.desk.paid(decision.ledger)
+        return Verdict(decision, paid, mix, dict(self._lost), restarts, len(self._rejected), sum(self._rejected))
 
     def _note(self, faults: Mapping[int, Fault]) -> None:
         for number, fault in sorted(faults.items()):
             self._lost[number] = fault
             self.heard(number, fault)
 
-    def _answer(self, decision: Decision, request: Probe | Inspect | Read) -> Any:
+    def _answer(self, decision: Decision, request: Probe | Inspect | Read) -> None:
         if isinstance(request, Probe):
-            return self._probe(decision, request)
-        return self._inspect(request) if isinstance(request, Inspect) else self._read(request)
+            self._probe(decision, request)
+        else:
+            decision.answer(self._inspect(request) if isinstance(request, Inspect) else self._read(request))
 
     def _everybody(self, numbers: Iterable[int], ask: Callable[[Neighbour], Result]) -> dict[int, Result]:
         """Ask several neighbours at once; those who fail leave the decision together, the others' answers are kept."""
@@ -142,66 +146,40 @@ class Consultation:
 
     # Probes -------------------------------------------------------------------------------------------------------
 
-    def _probe(self, decision: Decision, probe: Probe) -> Losses:
-        """Losses in [0, M]; what was fetched before a restart is not fetched again."""
-        needed = {_number(peer): self._missing(i, _number(peer), probe) for i, peer in enumerate(probe.peers)}
+    def _probe(self, decision: Decision, probe: Probe) -> None:
+        """Ask for what is missing; what was fetched before a restart is not fetched again."""
+        missing = {client_of(peer): columns for peer, columns in self.desk.missing(probe)}
         self._everybody(
-            [number for number, columns in needed.items() if len(columns)],
-            lambda neighbour: self._fetch_losses(neighbour, needed[neighbour.number], probe),
+            missing, lambda neighbour: self._fetch_losses(neighbour, missing[neighbour.number], probe.scoring)
         )
-        book = [self._book(_number(p), probe)[probe.start : probe.stop] for p in probe.peers]
-        return np.stack(book) * decision.selector.bound
+        self.desk.answer(decision)
 
-    def _book(self, number: int, probe: Probe) -> Losses:
-        key = (number, probe.kind, probe.loss)
-        if key not in self._losses:
-            self._losses[key] = np.full(len(self.anchors), np.nan)
-        return self._losses[key]
-
-    def _missing(self, row: int, number: int, probe: Probe) -> Indices:
-        missing = np.isnan(self._book(number, probe)[probe.start : probe.stop])
-        if probe.mask is not None:
-            missing &= probe.mask[row]
-        return probe.start + np.flatnonzero(missing)
-
-    def _fetch_losses(self, neighbour: Neighbour, columns: Indices, probe: Probe) -> None:
+    def _fetch_losses(self, neighbour: Neighbour, columns: Indices, form: Scoring) -> None:
         """Ask one neighbour about some anchors, in as many calls as it demands, and score what it says."""
         most = min(neighbour.description.max_anchors, 4096)
-        book = self._book(neighbour.number, probe)
+        travels, learner = perturbed(form, self.mechanism), self.learner
         for start in range(0, len(columns), most):
             part = columns[start : start + most]
             indices = self.anchors[part]
-            raw = neighbour.client.probe(probe.kind, self.learner.dataset.train_x[indices], neighbour.digest)
-            book[part] = checked_losses(self._score(neighbour.number, raw, part, indices, probe))
-
-    def _score(self, number: int, raw: bytes, columns: Indices, indices: Indices, probe: Probe) -> npt.NDArray[Any]:
-        learner, classes = self.learner, self.learner.dataset.classes
-        truth = learner.dataset.train_y[indices]
-        told = decode_answers(raw, probe.kind, len(indices), classes, learner.latent, self.mechanism)
-        if probe.kind == "labels" and self.mechanism is not None:
-            return self.mechanism.losses(told, truth)
-        if probe.kind == "latents":
-            self._latents.setdefault(number, {}).update(zip(columns.tolist(), told, strict=True))
+            raw = neighbour.client.probe(form, learner.dataset.train_x[indices], neighbour.digest)
+            answers = decode_answers(travels, raw, len(part), learner.outputs)
+            if form.at_home:
+                self._latents.setdefault(neighbour.number, {}).update(zip(part.tolist(), answers, strict=True))
+                self._form = form
             with _SCORING:
-                return learner.score_latents(self.round, told, indices, probe.loss)
-        return answer_losses(told, truth, probe.kind, probe.loss)
-
-    def _recorded(self, decision: Decision, key: tuple[str, str]) -> Losses:
-        """The losses this decision paid for, scaled to [0, 1]."""
-        book = decision.ledger.books[key]
-        rows = [self._losses.get((_number(p), *key), np.full(len(self.anchors), np.nan)) for p in decision.hood.peers]
-        return np.where(np.isnan(book), np.nan, np.array(rows).reshape(book.shape))
+                losses = learner.score(self.round, answers, indices, travels)
+            self.desk.file(neighbour.number, part, form, checked_losses(losses))
 
     # Inspections and readings -------------------------------------------------------------------------------------
 
     def _inspect(self, asked: Inspect) -> npt.NDArray[np.float64]:
         alone = asked.groups is None or ME in asked.peers
         wanted = asked.peers if alone else (*asked.peers, ME)
-        numbers = [_number(p) for p in wanted if p != ME]
+        numbers = [client_of(p) for p in wanted if p != ME]
         self._take([n for n in numbers if not self._blocks.get(n)], full=True)
         at = {p: i for i, p in enumerate(wanted)}
         groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
-        models = [None if p == ME else _number(p) for p in wanted]
+        models = [None if p == ME else client_of(p) for p in wanted]
         return self.learner.inspect(self.round, models, groups, asked.split, asked.metric)
 
     def _read(self, asked: Read) -> list[npt.ArrayLike]:
@@ -213,8 +191,8 @@ class Consultation:
                 raise Fault("wrong-shape", f"{values.size} numbers for {asked.what}, expected {mine.size}")
             return values
 
-        found = self._everybody([_number(p) for p in asked.peers if p != ME], read)
-        answers = [mine if p == ME else found[_number(p)] for p in asked.peers]
+        found = self._everybody([client_of(p) for p in asked.peers if p != ME], read)
+        answers = [mine if p == ME else found[client_of(p)] for p in asked.peers]
         return [values if values.size > 1 else values.reshape(()) for values in answers]
 
     def _mine(self, what: str) -> npt.ArrayLike:
@@ -229,7 +207,7 @@ class Consultation:
             raise NodeError(f"{decision.selector.id} pushes models to its peers; nodes pull: choose another method")
         if not outcome.peers:
             return None
-        chosen = [_number(p) for p in outcome.peers]
+        chosen = [client_of(p) for p in outcome.peers]
         self._take([n for n in chosen if n not in self._blocks], full=False)
         return resolve({0: outcome}, {}, self.mixing)[0]
 
@@ -263,11 +241,6 @@ class Consultation:
         self.learner.hold(number, row, full=full)
         if told := self._latents.get(number):
             columns = np.array(sorted(told))
-            again = self.learner.latents(number, self.round, self.anchors[columns])
+            again = self.learner.answers(number, self.round, self.anchors[columns], self._form)
             same_latents(np.stack([told[c] for c in columns.tolist()]), again)
         self._blocks[number] = full
-
-
-def _number(peer: object) -> int:
-    assert isinstance(peer, int)
-    return peer

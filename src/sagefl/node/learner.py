@@ -6,13 +6,12 @@ simulator runs (`sagefl.learning.workbench`) run here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from ..data import IID, Dataset, Federation, load
@@ -22,7 +21,9 @@ from ..learning.models import build_model
 from ..learning.population import Population
 from ..learning.tasks import Answer, Confusion, Evaluate, InspectModels, MixBlocks, ReadPart, Score, Train
 from ..learning.training import LocalTraining, TrainingOptions
-from ..learning.workbench import Corpus, Workbench
+from ..learning.workbench import Corpus, Workbench, latent_shape
+from ..selection.private import RandomisedResponse
+from ..selection.scoring import Outputs, Scoring
 from ..streams import stream
 from .config import NodeConfig
 from .snapshots import Snapshot
@@ -54,12 +55,12 @@ class Learner:
         self.bench = Workbench(
             self.model, self.layout, self.population, self._corpus(), self._options(), hooks, self._seed()
         )
-        self.latent_shape = self._latent_shape()
+        self.latent_shape = latent_shape(self.model, self.dataset.train_x[:1])
 
     @property
-    def latent(self) -> int:
-        """Scalars of one latent; 0 where the model offers none."""
-        return int(np.prod(self.latent_shape)) if self.latent_shape is not None else 0
+    def outputs(self) -> Outputs:
+        """What the model says about one input."""
+        return Outputs(self.dataset.classes, prod(self.latent_shape or (0,)))
 
     # A round ------------------------------------------------------------------------------------------------------
 
@@ -96,14 +97,16 @@ class Learner:
             place.copy_(self.population.snapshots[0, ME])
             place[self.layout.shared] = row[self.layout.shared]
 
-    def latents(self, number: int, round: int, indices: Indices) -> npt.NDArray[Any]:
-        """Latents of anchors through the block held for a neighbour."""
-        return Answer(self.rows[number], round, 0, indices, "latents").run(self.bench)
+    def answers(self, number: int, round: int, indices: Indices, form: Scoring) -> npt.NDArray[Any]:
+        """Answers about anchors from the block held for a neighbour."""
+        return Answer(self.rows[number], round, 0, indices, form).run(self.bench)
 
-    def score_latents(self, round: int, latents: npt.NDArray[Any], indices: Indices, loss: str) -> npt.NDArray[Any]:
-        """Losses of one neighbour's latents through this node's own head."""
-        shaped = latents.reshape(len(latents), *(self.latent_shape or ()))
-        losses: npt.NDArray[Any] = Score(ME, round, shaped[None], indices, loss).run(self.bench)[0]
+    def score(self, round: int, answers: npt.NDArray[Any], indices: Indices, form: Scoring) -> npt.NDArray[Any]:
+        """Losses of one neighbour's answers, through this node's own head where the form asks for it."""
+        if not form.at_home:
+            return form.score(answers, self.dataset.train_y[indices])
+        shaped = answers.reshape(len(answers), *(self.latent_shape or ()))
+        losses: npt.NDArray[Any] = Score(ME, round, shaped[None], indices, form).run(self.bench)[0]
         return losses
 
     def inspect(
@@ -140,33 +143,18 @@ class Learner:
             "client_ce": ce,
         }
 
-    def sizes(self, answers: Mapping[str, int]) -> Sizes:
-        """Bytes of what moves; `answers` per anchor where privacy changes them."""
-        local = [s for s in self.layout.slots if s.start >= self.layout.shared_stop and len(s.shape) > 1]
-        plain = Sizes.of(
-            input_bytes=self.dataset.train_x[:1].nbytes,
-            classes=self.dataset.classes,
-            latent=self.latent,
-            shared_size=self.layout.shared_size,
-            local_size=self.layout.local_size,
-            last=local[-1].size if local else 0,
-        )
-        return replace(plain, answers={**plain.answers, **answers})
+    def sizes(self, mechanism: RandomisedResponse | None) -> Sizes:
+        """Bytes of what moves."""
+        return Sizes.of(self.layout, self.outputs, self.dataset.train_x[:1].nbytes, mechanism)
 
     # Pieces -------------------------------------------------------------------------------------------------------
 
     def _test_subset(self, last: bool) -> Indices:
-        total, wanted = len(self.dataset.test_y), self.config.evaluation.subset
-        if last or wanted == 0 or wanted >= total:
-            return np.arange(total)
-        return np.sort(stream(self.config.seed, "test-subset").choice(total, wanted, replace=False))
+        return self.config.evaluation.test_subset(len(self.dataset.test_y), self.config.seed, last=last)
 
     def _corpus(self) -> Corpus:
-        def tensor(array: npt.NDArray[Any]) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array))
-
-        d, shards = self.dataset, [self.roles.train]
-        return Corpus(tensor(d.train_x), tensor(d.train_y), tensor(d.test_x), tensor(d.test_y), d.classes, shards)
+        d = self.dataset
+        return Corpus.of((d.train_x, d.train_y, d.test_x, d.test_y), d.classes, [self.roles.train])
 
     def _options(self) -> TrainingOptions:
         return TrainingOptions(**self.config.training.model_dump(), rounds=self.config.rounds)
@@ -174,10 +162,3 @@ class Learner:
     def _seed(self) -> int:
         """Every node its own streams of batches and dropout: here all of them are row 0."""
         return int(stream(self.config.seed, "node", self.config.number).integers(2**62))
-
-    def _latent_shape(self) -> tuple[int, ...] | None:
-        latent = getattr(self.model, "latent", None)
-        if latent is None:
-            return None
-        with torch.inference_mode():
-            return tuple(latent(torch.from_numpy(self.dataset.train_x[:1]).float()).shape[1:])

@@ -40,7 +40,7 @@ from .recording import NODE_METRICS, Recorder, decision_row, traffic_of
 from .service import Published, Server
 from .snapshots import Shelf
 from .status import write_status
-from .verify import answer_bytes, fits
+from .verify import fits
 
 __all__ = ["Node"]
 
@@ -380,12 +380,11 @@ class Node:
             account = KeptAccount(self.mechanism.epsilon, self._beside("account"))
         return Published(
             layout=self.learner.layout,
-            classes=data.classes,
+            outputs=self.learner.outputs,
             input_shape=data.input_shape,
             dtype=data.train_x.dtype.name,
             limits=c.limits,
             shelf=Shelf(c.limits.snapshots),
-            latents=self.learner.latent > 0,
             threads=c.threads,
             inspect=c.serve.inspect,
             reads=frozenset(c.serve.reads),
@@ -423,8 +422,7 @@ class Node:
         )
 
     def _sizes(self) -> Sizes:
-        classes, latent = self.learner.dataset.classes, self.learner.latent
-        return self.learner.sizes({"labels": answer_bytes("labels", classes, latent, self.mechanism)})
+        return self.learner.sizes(self.mechanism)
 
     def _wire_bytes(self) -> int:
         return sum(client.sent + client.received for client in self.clients.values())

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
@@ -101,12 +100,7 @@ class Recorder:
         """Keep the losses a decision paid for; of several kinds of probe the first one used."""
         if self.config.evaluation.losses == "none" or not verdict.losses:
             return
-        scoring, book = next(iter(verdict.losses.items()))
-        used = np.flatnonzero((~np.isnan(book)).any(axis=0))
-        width = int(used[-1]) + 1 if len(used) else 0
-        hood = verdict.decision.hood
-        peers = np.array(hood.peers, dtype=np.int32)
-        record = Recorded(self.config.number, peers, hood.anchors, book[:, :width], scoring)
+        record = Recorded.of(self.config.number, verdict.decision, *next(iter(verdict.losses.items())))
         path = losses_path(self.directory.path, round)
         self.attempt(f"losses of round {round}", lambda: write_losses(path, [record], self._classes))
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from ..learning.layout import Layout
 from ..learning.tasks import MODEL_PARTS
-from ..selection.private import PrivateAnswers
+from ..selection.private import PrivateAnswers, perturbed
+from ..selection.scoring import Outputs, Scoring, sent_as
 from .account import KeptAccount
 from .answering import Answering
 from .errors import NodeError
@@ -26,11 +27,10 @@ from .snapshots import Shelf, Snapshot
 from .wire import node_pb2 as wire
 from .wire import node_pb2_grpc as rpc
 
-__all__ = ["KINDS", "PeerService", "Published", "Server"]
+__all__ = ["PeerService", "Published", "Server"]
 
 CHUNK = 256 * 1024
 CONTROL = 16 * 1024  # room for what surrounds the inputs in a message
-KINDS: dict[int, str] = {wire.LABELS: "labels", wire.LATENTS: "latents", wire.PROBS: "probs"}
 
 
 @dataclass
@@ -38,12 +38,11 @@ class Published:
     """All the service needs to know of its node."""
 
     layout: Layout
-    classes: int
+    outputs: Outputs
     input_shape: tuple[int, ...]
     dtype: str
     limits: Limits
     shelf: Shelf
-    latents: bool  # whether the model offers them
     threads: int  # how many may answer at once: training needs some too
     inspect: bool = False
     reads: frozenset[str] = frozenset()
@@ -81,7 +80,7 @@ class PeerService(rpc.PeerServicer):
         private = p.private
         return wire.Description(
             layout=p.layout.digest,
-            classes=p.classes,
+            classes=p.outputs.classes,
             input=p.input_shape,
             dtype=p.dtype,
             round=p.round,
@@ -95,20 +94,15 @@ class PeerService(rpc.PeerServicer):
     def Probe(self, request: wire.ProbeRequest, call: Call) -> wire.ProbeAnswer:  # noqa: N802
         """Answers to anchor inputs."""
         p = self.published
-        kind = self._kind(request.kind)
+        form = self._form(request.kind)
         snapshot = self._snapshot(request.digest)
         inputs = self._inputs(request)
-        out = self._answering.ask(snapshot, inputs, kind)
-        if kind != "labels":
-            return wire.ProbeAnswer(digest=snapshot.digest, answers=out.numpy().astype("<f4").tobytes())
-        labels = out.numpy()
-        if p.private is None:
-            return wire.ProbeAnswer(digest=snapshot.digest, answers=_label_bytes(labels, p.classes))
-        self._count(call.peer, snapshot.digest, inputs)
-        told = p.private.answer(labels, snapshot.digest.hex(), inputs)
-        bitwise = p.private.mechanism.mechanism == "bitwise"
-        answers = np.packbits(told, axis=1).tobytes() if bitwise else _label_bytes(told, p.classes)
-        return wire.ProbeAnswer(digest=snapshot.digest, answers=answers)
+        answers = form.answer(self._answering.ask(snapshot, inputs, form.part))
+        if p.private is not None:
+            self._count(call.peer, snapshot.digest, inputs)
+            answers = p.private.answer(answers, snapshot.digest.hex(), inputs)
+            form = perturbed(form, p.private.mechanism)
+        return wire.ProbeAnswer(digest=snapshot.digest, answers=form.encode(answers, p.outputs))
 
     def Pull(self, request: wire.PullRequest, call: Call) -> Iterator[wire.Chunk]:  # noqa: N802
         """The shared block of a snapshot."""
@@ -139,16 +133,16 @@ class PeerService(rpc.PeerServicer):
 
     # Pieces -------------------------------------------------------------------------------------------------------
 
-    def _kind(self, number: int) -> str:
+    def _form(self, number: int) -> Scoring:
         p = self.published
-        kind = KINDS.get(number)
-        if kind is None:
+        form = sent_as(number)
+        if form is None:
             refuse(grpc.StatusCode.INVALID_ARGUMENT, f"unknown kind of probe {number}")
-        if kind == "latents" and not p.latents:
-            refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node's model offers no latents")
-        if kind != "labels" and p.private is not None:
+        if not form.size(p.outputs):
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node's model offers no {form.kind}")
+        if not form.private and p.private is not None:
             refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node answers privately: labels only")
-        return kind
+        return form
 
     def _snapshot(self, digest: bytes) -> Snapshot:
         if len(digest) not in (0, 32):
@@ -259,7 +253,3 @@ def _model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:
         refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node's model has no {what}: all of it is shared")
     values: npt.NDArray[np.float32] = part.numpy()
     return values
-
-
-def _label_bytes(labels: npt.NDArray[Any], classes: int) -> bytes:
-    return labels.astype("<u1" if classes <= 256 else "<u2").tobytes()

@@ -63,15 +63,12 @@ class Snapshot:
         model.eval().requires_grad_(False)
         return cls(round, kept, layout, model, block_digest(kept[layout.shared], layout), loss, samples)
 
-    def infer(self, inputs: npt.NDArray[Any], kind: str) -> Tensor:
-        """Top-1 labels, latents or log-probabilities of raw inputs. Safe from several threads: nothing is written."""
+    def infer(self, inputs: npt.NDArray[Any], part: str = "forward") -> Tensor:
+        """What a function of the model gives for raw inputs. Safe from several threads: nothing is written."""
         with torch.inference_mode():
             x = as_input(torch.from_numpy(inputs))
-            if kind == "latents":
-                latents: Tensor = self.model.latent(x)  # type: ignore[operator]
-                return latents
-            logits: Tensor = self.model(x)
-            return logits.log_softmax(1) if kind == "probs" else logits.argmax(1)
+            out: Tensor = self.model(x) if part == "forward" else getattr(self.model, part)(x)
+            return out
 
     @cached_property
     def by_row(self) -> bool:

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from ..learning.layout import Layout
 from ..selection.private import RandomisedResponse
+from ..selection.scoring import BadAnswerError, Outputs, Scoring
 from .errors import Fault
 from .snapshots import block_digest
 from .wire import node_pb2 as wire
 
 __all__ = [
     "SLACK",
-    "answer_bytes",
     "checked_losses",
     "decode_answers",
     "decode_block",
@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 SLACK = 64 * 1024  # safetensors header: names, shapes and offsets
-ROUNDING = 1e-5  # how far above 0 the float32 logarithm of a probability of one may come out
 TOLERANCE = 1e-3  # latents of one model on two machines differ by far less, of two models by far more
 
 
@@ -63,42 +62,12 @@ def fits(
         raise Fault("malformed", f"its digest has {len(description.digest)} bytes, expected 32")
 
 
-def answer_bytes(kind: str, classes: int, latent: int, mechanism: RandomisedResponse | None) -> int:
-    """Bytes of one answer on the wire."""
-    if kind == "labels":
-        return mechanism.answer_bytes if mechanism is not None else 1 if classes <= 256 else 2
-    return 4 * (latent if kind == "latents" else classes)
-
-
-def decode_answers(
-    raw: bytes, kind: str, count: int, classes: int, latent: int, mechanism: RandomisedResponse | None
-) -> npt.NDArray[Any]:
-    """A neighbour's answers as an array: labels, private bits, latents or log-probabilities."""
-    width = answer_bytes(kind, classes, latent, mechanism)
-    if len(raw) != count * width:
-        raise Fault("wrong-shape", f"{len(raw)} bytes of {kind} for {count} anchors, expected {count * width}")
-    if kind == "labels" and mechanism is not None and mechanism.mechanism == "bitwise":
-        packed = np.frombuffer(raw, np.uint8).reshape(count, width)
-        return np.unpackbits(packed, axis=1, count=classes)
-    if kind == "labels":
-        labels = np.frombuffer(raw, "<u1" if width == 1 else "<u2").astype(np.int64)
-        if labels.size and labels.max() >= classes:
-            raise Fault("label-out-of-range", f"label {labels.max()} of {classes} classes")
-        return labels
-    values = np.frombuffer(raw, "<f4").astype(np.float32).reshape(count, -1)  # a copy: torch wants to own it
-    if not np.isfinite(values).all():
-        raise Fault("not-finite", f"its {kind} hold NaN or infinity")
-    return _log_probabilities(values) if kind == "probs" else values
-
-
-def _log_probabilities(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Logarithms of probabilities, at most 0 each: above it the cross-entropy, a loss, would be negative."""
-    highest = float(values.max(initial=0.0))
-    if highest > ROUNDING:
-        raise Fault("wrong-values", f"a log-probability of {highest:.3g}: none can be above 0")
-    if not (np.abs(np.exp(values, dtype=np.float64).sum(axis=1) - 1) < 1e-3).all():
-        raise Fault("wrong-values", "its probabilities do not add up to one")
-    return np.minimum(values, np.float32(0))
+def decode_answers(form: Scoring, raw: bytes, count: int, outputs: Outputs) -> npt.NDArray[Any]:
+    """A neighbour's answers as an array."""
+    try:
+        return form.decode(raw, count, outputs)
+    except BadAnswerError as error:
+        raise Fault(error.kind, str(error)) from None
 
 
 def checked_losses(losses: npt.NDArray[Any]) -> npt.NDArray[Any]:

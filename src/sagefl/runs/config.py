@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -21,6 +23,7 @@ from ..errors import SageflError
 from ..selection.private import RandomisedResponse
 from ..selection.registry import nearest
 from ..settings import option_name, parse_method
+from ..streams import stream
 from ..topology import Graph, build
 
 Section = TypeVar("Section", bound=BaseModel)
@@ -190,6 +193,12 @@ class EvaluationConfig(_Section):
     losses: Literal["asked", "full", "none"] = Field(
         default="asked", description="record probe losses: those asked, all up to the largest stage, or none"
     )
+
+    def test_subset(self, total: int, seed: int, *, last: bool) -> npt.NDArray[np.int64]:
+        """The test samples an evaluation uses: a fixed, evenly spread subset along the way, all at the end."""
+        if last or self.subset == 0 or self.subset >= total:
+            return np.arange(total)
+        return np.sort(stream(seed, "test-subset").choice(total, self.subset, replace=False))
 
 
 class PrivacyConfig(_Section):

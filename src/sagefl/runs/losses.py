@@ -17,20 +17,14 @@ import numpy.typing as npt
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from ..selection.requests import Loss, ProbeKind
+from ..selection.decision import Decision
+from ..selection.requests import Array
+from ..selection.scoring import Scoring
 from .files import RunError, atomic_write
 
 __all__ = ["Recorded", "first_losses", "losses_path", "perturbed_classes", "read_losses", "write_losses"]
 
-SCORINGS: tuple[tuple[ProbeKind, Loss], ...] = (  # by their number in files: add at the end
-    ("labels", "error"),
-    ("latents", "error"),
-    ("latents", "ce"),
-    ("probs", "error"),
-    ("probs", "ce"),
-)
 UNKNOWN = -1
-_SCORING_NUMBER: dict[tuple[str, str] | None, int] = {how: number for number, how in enumerate(SCORINGS)}
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,15 @@ class Recorded:
     peers: npt.NDArray[np.int32]
     pool: int
     losses: npt.NDArray[np.float64]
-    scoring: tuple[str, str] | None = None  # what peers sent and how it was scored; None: the file does not say
+    scoring: Scoring | None = None  # what peers sent and how it was scored; None: the file does not say
+
+    @classmethod
+    def of(cls, client: int, decision: Decision, scoring: Scoring, losses: Array) -> Recorded:
+        """The losses of one decision, up to the last anchor that anybody was asked about."""
+        asked = np.flatnonzero((~np.isnan(losses)).any(axis=0))
+        width = int(asked[-1]) + 1 if len(asked) else 0
+        hood = decision.hood
+        return cls(client, np.array(hood.peers, dtype=np.int32), hood.anchors, losses[:, :width], scoring)
 
 
 def losses_path(directory: Path, round: int) -> Path:
@@ -63,7 +65,7 @@ def write_losses(path: Path, records: Iterable[Recorded], classes: int | None = 
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "clients": np.array([r.client for r in kept], dtype=np.int32),
         "pools": np.array([r.pool for r in kept], dtype=np.int32),
-        "scorings": np.array([_SCORING_NUMBER.get(r.scoring, UNKNOWN) for r in kept], dtype=np.int8),
+        "scorings": np.array([UNKNOWN if r.scoring is None else r.scoring.number for r in kept], dtype=np.int8),
         "shapes": np.array([r.losses.shape for r in kept], dtype=np.int32).reshape(-1, 2),
         "peers": np.concatenate([r.peers for r in kept]).astype(np.int32) if kept else np.zeros(0, np.int32),
         "asked": np.packbits(asked),
@@ -101,10 +103,18 @@ def read_losses(path: Path) -> list[Recorded]:
     ):
         losses = flat[at : at + degree * width].reshape(degree, width)
         peers = arrays["peers"][peer_at : peer_at + degree]
-        how = None if scoring == UNKNOWN else SCORINGS[scoring]
-        records.append(Recorded(int(client), peers, int(pool), losses, how))
+        records.append(Recorded(int(client), peers, int(pool), losses, _form(int(scoring), path)))
         at, peer_at = at + degree * width, peer_at + degree
     return records
+
+
+def _form(number: int, path: Path) -> Scoring | None:
+    if number == UNKNOWN:
+        return None
+    for form in Scoring.registered.values():
+        if form.number == number:
+            return form
+    raise RunError(f"{path} holds answers of form {number}, which nothing that is installed here defines")
 
 
 @contextmanager

@@ -85,12 +85,10 @@ def replay_one(
 
 
 def _check_scoring(selector: Selector, probe: Probe, record: Recorded) -> None:
-    wanted = (probe.kind, probe.loss)
-    if record.scoring not in (None, wanted):
-        told, wish = (f"{kind} (scored by {loss})" for kind, loss in (record.scoring, wanted))
+    if record.scoring not in (None, probe.scoring):
         raise RunError(
-            f"{selector.id} asks for {wish}, but what was recorded are {told}: replay a rule with the same kind and "
-            "loss, or record a run of this one"
+            f"{selector.id} asks for {probe.scoring}, but what was recorded are {record.scoring}: replay a rule with "
+            "the same kind and loss, or record a run of this one"
         )
 
 

@@ -20,9 +20,11 @@ from .sage_e_vanilla import SageEVanilla
 from .sage_nf import SageNF
 from .sage_os import SageOS, SageOSTable
 from .sage_vanilla import VanillaSage
+from .scoring import LABEL_ERRORS, Scoring, scoring
 from .selector import Deciding, Draws, Hood, Selector, option
 
 __all__ = [
+    "LABEL_ERRORS",
     "ME",
     "AnchorQuery",
     "Deciding",
@@ -46,6 +48,7 @@ __all__ = [
     "SageNF",
     "SageOS",
     "SageOSTable",
+    "Scoring",
     "Selector",
     "Stage",
     "State",
@@ -55,6 +58,7 @@ __all__ = [
     "make",
     "option",
     "replay",
+    "scoring",
     "selector",
     "selectors",
 ]

@@ -19,7 +19,8 @@ import numpy as np
 from .betting import Wealth, margin_shift, paired_differences, shifted, threshold, worth_stopping
 from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim, future_looks, more_evidence_pays
-from .requests import Array, Loss, Probe, ProbeKind
+from .requests import Array, Probe
+from .scoring import Scoring, scoring
 from .selector import Deciding, Draws, Hood, Selector, option
 from .staged import halved, is_number, is_whole, one_of
 
@@ -112,8 +113,8 @@ class BettingSelector(Selector):
         "or never (none)",
     )
     loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
-    kind: ProbeKind = option("labels", "what peers answer")
-    loss: Loss = option(
+    kind: str = option("labels", "what peers answer")
+    loss: str = option(
         "error", "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)"
     )
 
@@ -134,10 +135,17 @@ class BettingSelector(Selector):
             raise ValueError(f"largest must reach the first stage, {STAGES[0]}, got {self.largest}")
         object.__setattr__(self, "stop", str(self.stop).lower())  # the command line reads the word none as None
         one_of("stop", self.stop, ("predictive", "voi", "none"))
-        one_of("kind", self.kind, ("labels", "latents", "probs"))
-        one_of("loss", self.loss, ("error", "ce"))
-        if self.kind == "labels" and self.loss == "ce":
-            raise ValueError('a top-1 label has no cross-entropy: use kind="latents" or kind="probs" with loss="ce"')
+        scoring(self.kind, self.loss)
+
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        """The one form that its options name."""
+        return (scoring(self.kind, self.loss),)
+
+    @property
+    def reach(self) -> int:
+        """The last look."""
+        return self.largest
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Look, settle, weigh, look again."""
@@ -145,7 +153,7 @@ class BettingSelector(Selector):
             return exchange
         seen = self.begun(len(hood.peers))
         trace: list[Stage] = []
-        schedule = self.schedule(hood)
+        schedule = self.schedule(hood.anchors)
         for i, look in enumerate(schedule):
             yield from self.gather(hood, seen, look, rng)
             ahead = schedule[i + 1 :]
@@ -181,11 +189,11 @@ class BettingSelector(Selector):
 
     # Steps --------------------------------------------------------------------------------------------------------
 
-    def schedule(self, hood: Hood) -> list[int]:
-        """Where to look; fine looks end at the pool's end even if the last block is partial."""
+    def schedule(self, anchors: int) -> list[int]:
+        """Where to look in a pool; fine looks end at the pool's end even if the last block is partial."""
+        last = min(anchors, self.largest)
         if self.looks == "stages":
-            return hood.stages([m for m in STAGES if m <= self.largest])
-        last = min(hood.anchors, self.largest)
+            return [m for m in STAGES if m <= last]
         return [*range(self.first, last, self.step), last] if last >= self.first else []
 
     def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
@@ -194,13 +202,13 @@ class BettingSelector(Selector):
             return Exchange.none()
         if len(hood.peers) == 1:
             return Exchange.gossip(hood.peers[0], Reason.ONLY)
-        if not self.schedule(hood):
+        if not self.schedule(hood.anchors):
             return Exchange.gossip(rng.gossip(hood), Reason.NO_ANCHORS)
         return None
 
     def gather(self, hood: Hood, seen: Evidence, upto: int, rng: Draws) -> Generator[Probe, Array, None]:
         """Buy the anchors up to the next look and bet on them."""
-        losses = yield Probe(hood.peers, seen.anchors, upto, self.kind, self.loss)
+        losses = yield Probe(hood.peers, seen.anchors, upto, self.scoring)
         seen.take(losses / self.loss_bound)
 
     def price(self, seen: Evidence) -> float:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from .outcome import Exchange, Outcome, Reason, State
 from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
+from .scoring import Scoring
 from .selector import Draws, Hood, Selector
 
 __all__ = ["Decision", "DecisionError", "Ledger"]
@@ -41,19 +42,18 @@ class Ledger:
         self.peers = peers
         self.anchors = anchors
         self.rows = {p: i for i, p in enumerate(peers)}
-        self.books: dict[tuple[str, str], Array] = {}
+        self.books: dict[Scoring, Array] = {}
         self.reach = 0  # no book holds a loss from this anchor on
-        self.asked: dict[str, int] = {}  # evaluations by kind of probe
+        self.asked: dict[Scoring, int] = {}  # evaluations by form of answer
         self.inspected: dict[Peer, None] = {}  # an ordered set
         self.reads: dict[str, int] = {}
         self.kept: dict[Hashable, Array] = {}  # what inspections and reads have answered
 
     def book(self, probe: Probe) -> Array:
-        """The (peers x anchors) losses of one kind of probe; NaN where nothing was asked."""
-        key = (probe.kind, probe.loss)
-        book = self.books.get(key)
+        """The (peers x anchors) losses of one form of answer; NaN where nothing was asked."""
+        book = self.books.get(probe.scoring)
         if book is None:
-            book = self.books[key] = np.full((len(self.peers), self.anchors), np.nan)
+            book = self.books[probe.scoring] = np.full((len(self.peers), self.anchors), np.nan)
         return book
 
     @property
@@ -63,7 +63,7 @@ class Ledger:
 
     def charge(self, probe: Probe, upto: int, evaluations: int) -> None:
         """Pay for evaluations of anchors before `upto`."""
-        self.asked[probe.kind] = self.asked.get(probe.kind, 0) + evaluations
+        self.asked[probe.scoring] = self.asked.get(probe.scoring, 0) + evaluations
         self.reach = max(self.reach, upto)
 
     def missing(self, asked: Inspect | Read) -> tuple[Any, ...]:
@@ -119,7 +119,7 @@ class Decision:
         self._outcome: Outcome | None = None
         self._failure: str | None = None  # what the rule itself raised
         self._at = 0  # the first column of the open probe that is not answered yet
-        self._book: Array  # the losses of the open probe's kind
+        self._book: Array  # the losses of the open probe's form of answer
         self._rows: Any = slice(None)  # where the open probe's peers stand in the book
         self._pending: Mask | None = None  # what of it must be asked; None: everything
         self._missing: tuple[Any, ...] = ()  # what of an open inspection or read must be asked
@@ -395,10 +395,21 @@ def _check_asked(asked: Any, selector: Selector, hood: Hood, ledger: Ledger) -> 
     if isinstance(asked, Probe):
         if not 0 <= asked.start < asked.stop <= hood.anchors:
             raise ValueError(f"{name} asked for anchors {asked.start}..{asked.stop} of a pool of {hood.anchors}")
+        _check_declared(asked, selector)
         if asked.mask is not None and (asked.mask.shape != asked.shape or asked.mask.dtype != np.bool_):
             raise ValueError(f"{name}: a mask is a boolean array of shape {asked.shape}, got {asked.mask.shape}")
     if isinstance(asked, Inspect) and (unpaid := set().union(*(asked.groups or ())) - {*asked.peers, ME}):
         raise ValueError(f"{name} averages models it did not ask for: {sorted(map(repr, unpaid))}")
+
+
+def _check_declared(probe: Probe, selector: Selector) -> None:
+    """A rule asks for what it says it asks for: privacy, recording and replay rely on that before anything is asked."""
+    name = type(selector).__name__
+    if probe.scoring not in selector.scorings:
+        declared = " or ".join(map(str, selector.scorings)) or "no probes"
+        raise ValueError(f"{name} asked for {probe.scoring}, but declares {declared}: say so in its `scorings`")
+    if probe.stop > selector.reach:
+        raise ValueError(f"{name} asked for {probe.stop} anchors, but declares a `reach` of {selector.reach}")
 
 
 def _check_exchange(exchange: Any, selector: Selector, ledger: Ledger) -> None:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from .decision import Decision, DecisionError
 from .outcome import Outcome, State
-from .requests import Array, Loss, Peer, Probe, ProbeKind
+from .requests import Array, Peer, Probe
+from .scoring import LABEL_ERRORS, Scoring
 from .selector import Selector
 
 __all__ = ["drive", "replay"]
@@ -22,7 +23,7 @@ __all__ = ["drive", "replay"]
 Ask = Callable[[Peer, npt.NDArray[np.intp]], npt.ArrayLike]
 
 
-def drive(decision: Decision, ask: Ask, *, scoring: tuple[ProbeKind, Loss] = ("labels", "error")) -> Outcome:
+def drive(decision: Decision, ask: Ask, *, scoring: Scoring = LABEL_ERRORS) -> Outcome:
     """Answer every probe by asking each peer for what it is asked and nothing else, and return the outcome.
 
     ``ask(peer, anchors)`` gives one peer's losses on the anchors with these numbers. `scoring` says what it sends for
@@ -42,16 +43,17 @@ def drive(decision: Decision, ask: Ask, *, scoring: tuple[ProbeKind, Loss] = ("l
     return decision.outcome
 
 
-def _check(request: object, rule: Selector, scoring: tuple[ProbeKind, Loss]) -> None:
+def _check(request: object, rule: Selector, scoring: Scoring) -> None:
     if not isinstance(request, Probe):
         raise DecisionError(
             f"{type(rule).__name__} asks for {type(request).__name__}, which is more than losses: answer its requests "
             "in a loop of your own"
         )
-    if (request.kind, request.loss) != scoring:
+    if request.scoring != scoring:
+        wanted = f"sagefl.scoring({request.scoring.kind!r}, {request.scoring.loss!r})"
         raise DecisionError(
-            f"{type(rule).__name__} asks for {request.kind} scored by {request.loss}, but `ask` gives {scoring[0]} "
-            f"scored by {scoring[1]}: say scoring={(request.kind, request.loss)!r} once it does, or change the rule"
+            f"{type(rule).__name__} asks for {request.scoring}, but `ask` gives {scoring}: "
+            f"say scoring={wanted} once it does, or change the rule"
         )
 
 

@@ -65,7 +65,7 @@ class HoeffdingRace(CertifiedSelector):
         risks: dict[Peer, float] = {}
         trace: list[Stage] = []
         for m, m_next in pairwise_stages(hood.stages(self.schedule)):
-            losses = yield Probe(racing, looked, m, self.kind, self.loss)
+            losses = yield Probe(racing, looked, m, self.scoring)
             for peer, new in zip(racing, losses.sum(axis=1).tolist(), strict=True):
                 sums[peer] += new
                 risks[peer] = sums[peer] / m

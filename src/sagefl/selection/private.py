@@ -27,10 +27,19 @@ import numpy as np
 import numpy.typing as npt
 
 from .requests import Peer
+from .scoring import Head, LabelErrors, Outputs, Scoring
 from .selector import Selector
 from .staged import is_number, one_of
 
-__all__ = ["PrivacyAccount", "PrivateAnswers", "RandomisedResponse", "made_private", "priced_for"]
+__all__ = [
+    "PrivacyAccount",
+    "PrivateAnswers",
+    "PrivateLabels",
+    "RandomisedResponse",
+    "made_private",
+    "perturbed",
+    "priced_for",
+]
 
 Labels = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
@@ -192,10 +201,45 @@ def priced_for(rule: Rule, mechanism: RandomisedResponse) -> Rule:
 
 def made_private(rule: Rule, mechanism: RandomisedResponse) -> Rule:
     """As `priced_for`; a rule that probes for anything but labels is refused, because peers perturb nothing else."""
-    kind, _ = rule.scoring
-    if kind != "labels":
-        raise ValueError(
-            f"privacy.epsilon perturbs labels, but {rule.id} probes for {kind}: "
-            "set its option kind=labels, or leave privacy out"
-        )
+    if exposed := [form for form in rule.scorings if not form.private]:
+        way = "set its option kind=labels, or leave privacy out" if hasattr(rule, "kind") else "leave privacy out"
+        raise ValueError(f"privacy.epsilon perturbs labels, but {rule.id} probes for {exposed[0].kind}: {way}")
     return priced_for(rule, mechanism)
+
+
+@dataclass(frozen=True)
+class PrivateLabels(LabelErrors):
+    """Labels after randomised response: what travels, and the loss X~ that the receiver observes."""
+
+    mechanism: RandomisedResponse
+
+    def size(self, outputs: Outputs) -> int:
+        """A label, or the bits of all classes."""
+        return self.mechanism.answer_bytes
+
+    def encode(self, answers: npt.NDArray[Any], outputs: Outputs) -> bytes:
+        """Bits are packed."""
+        return np.packbits(answers, axis=1).tobytes() if self._bitwise else super().encode(answers, outputs)
+
+    def _unpack(self, raw: bytes, count: int, outputs: Outputs) -> npt.NDArray[Any]:
+        if not self._bitwise:
+            return super()._unpack(raw, count, outputs)
+        packed = np.frombuffer(raw, np.uint8).reshape(count, self.size(outputs))
+        return np.unpackbits(packed, axis=1, count=outputs.classes)
+
+    def score(self, answers: Labels | Bits, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """As the mechanism observes it."""
+        return self.mechanism.losses(answers, truth)
+
+    @property
+    def _bitwise(self) -> bool:
+        return self.mechanism.mechanism == "bitwise"
+
+
+def perturbed(form: Scoring, mechanism: RandomisedResponse | None) -> Scoring:
+    """A form of answer as it travels and is scored where peers perturb their labels by `mechanism`."""
+    if mechanism is None:
+        return form
+    if not form.private:
+        raise ValueError(f"peers perturb labels alone, but were asked for {form.kind}")
+    return PrivateLabels(mechanism)

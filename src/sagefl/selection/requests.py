@@ -22,16 +22,16 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .scoring import LABEL_ERRORS, Scoring
+
 __all__ = [
     "ME",
     "Array",
     "Inspect",
-    "Loss",
     "Mask",
     "Metric",
     "Peer",
     "Probe",
-    "ProbeKind",
     "Read",
     "Request",
     "Split",
@@ -40,8 +40,6 @@ __all__ = [
 Peer = Hashable
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-ProbeKind = Literal["labels", "latents", "probs"]
-Loss = Literal["error", "ce"]
 Split = Literal["anchor", "train"]
 Metric = Literal["ce", "error", "losses", "distance"]
 
@@ -53,17 +51,14 @@ ME: Final = "@me"
 class Probe:
     """Ask `peers` about anchors ``start <= i < stop``; the answer is a (peers x new anchors) array of losses in [0, M].
 
-    `kind` is what a peer sends back per anchor: its top-1 label, its latent (scored through the receiver's own head)
-    or its class probabilities. `loss` is how the receiver scores it: 0-1 error, or cross-entropy clipped and scaled
-    into [0, M]. `mask` (peers x new anchors) says who answers which anchor; None means everybody answers all. Entries
-    that were not asked come back as NaN.
+    `scoring` is what a peer sends back per anchor and how the receiver scores it. `mask` (peers x new anchors) says who
+    answers which anchor; None means everybody answers all. Entries that were not asked come back as NaN.
     """
 
     peers: tuple[Peer, ...]
     start: int
     stop: int
-    kind: ProbeKind = "labels"
-    loss: Loss = "error"
+    scoring: Scoring = LABEL_ERRORS
     mask: Mask | None = field(default=None, compare=False)
 
     @property

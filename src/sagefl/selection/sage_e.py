@@ -115,7 +115,7 @@ class SageE(BettingSelector):
             return
         seen.leader = self.leader(seen, rng)
         mask = _screened(seen.degree, seen.leader, upto - seen.anchors, rng("screen"))
-        losses = yield Probe(hood.peers, seen.anchors, upto, self.kind, self.loss, mask)
+        losses = yield Probe(hood.peers, seen.anchors, upto, self.scoring, mask)
         seen.take_screened(losses / self.loss_bound)
 
 

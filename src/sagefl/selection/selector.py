@@ -16,10 +16,13 @@ import numpy as np
 
 from ..streams import stream
 from .outcome import Exchange, State
-from .requests import Loss, Peer, ProbeKind, Request
+from .requests import Peer, Request
+from .scoring import LABEL_ERRORS, Scoring
 
 if TYPE_CHECKING:
     from .decision import Decision
+
+LARGEST = 128  # the last stage of the paper's schedule
 
 __all__ = ["Deciding", "Draws", "Hood", "Selector", "choices", "explained", "option"]
 
@@ -99,9 +102,19 @@ class Selector(ABC):
         return float(getattr(self, "loss_bound", 1.0))
 
     @property
-    def scoring(self) -> tuple[ProbeKind, Loss]:
-        """What this rule's probes ask for and how answers are scored; of a rule without probes: labels, 0-1 errors."""
-        return getattr(self, "kind", "labels"), getattr(self, "loss", "error")
+    def scorings(self) -> tuple[Scoring, ...]:
+        """Every form of answer that this rule's probes may ask for, the main one first."""
+        return (LABEL_ERRORS,)
+
+    @property
+    def scoring(self) -> Scoring:
+        """The main form of answer: what is recorded and measured for this rule."""
+        return self.scorings[0]
+
+    @property
+    def reach(self) -> int:
+        """The most anchors that a decision ever asks about, however large the pool."""
+        return LARGEST
 
     def restarted(self) -> Selector:
         """The rule that goes on where a decision begins anew because a peer dropped out.

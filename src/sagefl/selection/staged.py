@@ -17,7 +17,8 @@ import numpy as np
 
 from . import theory
 from .outcome import Exchange, Reason, Stage
-from .requests import Array, Loss, Peer, Probe, ProbeKind
+from .requests import Array, Peer, Probe
+from .scoring import Scoring, scoring
 from .selector import Draws, Hood, Selector, option
 
 __all__ = [
@@ -80,8 +81,8 @@ class StagedSelector(Selector):
     schedule: tuple[int, ...] = option((16, 32, 64, 128), "nested anchor schedule m_1 < ... < m_L")
     loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
     ties: Ties = option("random", "how equal risks are broken")
-    kind: ProbeKind = option("labels", "what peers answer")
-    loss: Loss = option(
+    kind: str = option("labels", "what peers answer")
+    loss: str = option(
         "error", "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)"
     )
 
@@ -90,14 +91,21 @@ class StagedSelector(Selector):
         if not (is_number(self.loss_bound) and self.loss_bound > 0):
             raise ValueError(f"loss_bound M must be a positive, finite number, got {self.loss_bound!r}")
         one_of("ties", self.ties, ("random", "lowest-index"))
-        one_of("kind", self.kind, ("labels", "latents", "probs"))
-        one_of("loss", self.loss, ("error", "ce"))
-        if self.kind == "labels" and self.loss == "ce":
-            raise ValueError('a top-1 label has no cross-entropy: use kind="latents" or kind="probs" with loss="ce"')
+        scoring(self.kind, self.loss)
+
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        """The one form that its options name."""
+        return (scoring(self.kind, self.loss),)
+
+    @property
+    def reach(self) -> int:
+        """The last stage."""
+        return self.schedule[-1]
 
     def probe(self, hood: Hood, before: Look | None, upto: int) -> Probe:
         """Ask everybody about the anchors before `upto` that are new."""
-        return Probe(hood.peers, before.anchors if before else 0, upto, self.kind, self.loss)
+        return Probe(hood.peers, before.anchors if before else 0, upto, self.scoring)
 
     def leader(self, look: Look, hood: Hood, rng: Draws) -> Peer:
         """The empirically best peer; equal risks are drawn uniformly, or clients would herd onto low indices."""

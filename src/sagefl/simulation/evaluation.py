@@ -10,11 +10,10 @@ from math import isfinite
 import numpy as np
 import numpy.typing as npt
 
-from ..learning.scoring import answer_losses
 from ..learning.tasks import Answer, Confusion, Evaluate, Gram, Score
 from ..runs.rundir import SUMMARY
 from ..selection import Outcome, Selector
-from ..selection.requests import Loss, ProbeKind
+from ..selection.scoring import LABEL_ERRORS, Scoring
 from .engines import Engine
 from .world import World
 
@@ -65,7 +64,7 @@ class Measured:
 
 
 def evaluate(world: World, engine: Engine, subset: npt.NDArray[np.int64]) -> Evaluation:
-    """Evaluate the present rows; the means over clients are unweighted (method.md, 2.12)."""
+    """Evaluate the present rows; the means over clients are unweighted."""
     clients = range(world.clients)
     confusions = engine.map([Confusion(k, subset) for k in clients])
     own = engine.map([Evaluate(k, world.evaluation_sets[k]) for k in clients])
@@ -129,9 +128,9 @@ def check_proxy(
     for client in receivers:
         for peer in peers[client]:
             asked[peer, ages.get((client, peer), 0)].append(client)
-    plain: tuple[ProbeKind, Loss] = ("labels", "error")
-    predicted = _risks(world, engine, round, asked, *plain)
-    scored = predicted if rule.scoring == plain else _risks(world, engine, round, asked, *rule.scoring)
+    form = rule.scoring
+    predicted = _risks(world, engine, round, asked, LABEL_ERRORS)
+    scored = predicted if form == LABEL_ERRORS else _risks(world, engine, round, asked, form)
     return {
         k: ProxyCheck(
             pulled=float(np.mean([predicted[p, k] for p in outcomes[k].peers if isinstance(p, int)])),
@@ -143,11 +142,11 @@ def check_proxy(
 
 
 def _risks(
-    world: World, engine: Engine, round: int, asked: Mapping[_Snapshot, Sequence[int]], kind: ProbeKind, loss: Loss
+    world: World, engine: Engine, round: int, asked: Mapping[_Snapshot, Sequence[int]], form: Scoring
 ) -> dict[tuple[int, int], float]:
     """Mean loss of every (peer, receiver) on the receiver's evaluation samples; a model answers all at once."""
     samples, order = world.evaluation_sets, sorted(asked)
-    tasks = [Answer(p, round, age, np.concatenate([samples[k] for k in asked[p, age]]), kind) for p, age in order]
+    tasks = [Answer(p, round, age, np.concatenate([samples[k] for k in asked[p, age]]), form) for p, age in order]
     answers = engine.map(tasks)
     pairs = [(model[0], client) for model in order for client in asked[model]]
     parts = [
@@ -155,12 +154,12 @@ def _risks(
         for model, answer in zip(order, answers, strict=True)
         for part in np.split(answer, np.cumsum([len(samples[k]) for k in asked[model]])[:-1])
     ]
-    if kind == "latents":
+    if form.at_home:
         scored = engine.map(
-            [Score(k, round, z[None], samples[k], loss) for (_, k), z in zip(pairs, parts, strict=True)]
+            [Score(k, round, z[None], samples[k], form) for (_, k), z in zip(pairs, parts, strict=True)]
         )
         losses = [rows[0] for rows in scored]
     else:
         truth = world.dataset.train_y
-        losses = [answer_losses(a, truth[samples[k]], kind, loss) for (_, k), a in zip(pairs, parts, strict=True)]
+        losses = [form.score(a, truth[samples[k]]) for (_, k), a in zip(pairs, parts, strict=True)]
     return {pair: float(np.mean(values, dtype=np.float64)) for pair, values in zip(pairs, losses, strict=True)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..exchange.mixing import client_of
 from ..runs.config import ConfigError
 from ..selection import Decision
 from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse, made_private
@@ -57,7 +58,7 @@ class PrivacyLedger:
             for book in decision.ledger.books.values():
                 for peer, count in zip(decision.ledger.peers, np.count_nonzero(~np.isnan(book), axis=1), strict=True):
                     if count:
-                        self.accounts[int(str(peer))].answered(receiver, int(count))
+                        self.accounts[client_of(peer)].answered(receiver, int(count))
         worst = {name: max(a.report()[name] for a in self.accounts) for name in _COLUMNS}
         return {"epsilon_answer": self.epsilon} | {column: worst[name] for name, column in _COLUMNS.items()}
 

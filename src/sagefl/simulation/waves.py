@@ -10,54 +10,41 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..learning.scoring import answer_losses
+from ..exchange.mixing import client_of
 from ..learning.tasks import MODEL_PARTS, Answer, InspectModels, ReadPart, Score
 from ..runs.losses import Recorded
 from ..selection import ME, Decision, Inspect, Probe, Read, State
+from ..selection.desk import Desk, Indices
+from ..selection.private import perturbed
+from ..selection.scoring import Scoring
 from ..streams import stream
-from ..topology import View, poison_row, wrong_labels
+from ..topology import View, false_answers
 from .engines import Engine
 from .privacy import peer_answers
 from .world import World
 
 __all__ = ["Waves"]
 
-BLOCKS = (16, 32, 64, 128)  # how far ahead fine-grained looks are fetched
+AHEAD = (16, 32, 64, 128)  # how far ahead fine-grained looks are fetched
 DIVERGED = float(np.finfo(np.float32).max)  # a training loss that is no number any more, as peers hear it
-Losses = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
-
-
-@dataclass
-class _Desk:
-    """One receiver's side: its anchors and the losses fetched so far, per kind of probe."""
-
-    anchors: Indices
-    fetched: dict[tuple[str, str], Losses] = field(default_factory=dict)
-
-    def losses(self, decision: Decision, probe: Probe) -> Losses:
-        key = (probe.kind, probe.loss)
-        if key not in self.fetched:
-            self.fetched[key] = np.full((len(decision.hood.peers), len(self.anchors)), np.nan)
-        return self.fetched[key]
+Answers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class _Errand:
-    """What one receiver wants from one peer in this wave: these anchors, scored this way."""
+    """What one receiver wants from one peer in this wave: these anchors, in this form."""
 
     client: int
-    row: int
     peer: int
     columns: Indices
-    probe: Probe
+    form: Scoring
 
 
 class Waves:
@@ -75,7 +62,8 @@ class Waves:
     ) -> None:
         self.world, self.engine, self.view, self.round = world, engine, view, round
         self.training_losses, self.samples, self.states = losses, samples, states
-        self._desks: dict[int, _Desk] = {}
+        self._desks: dict[int, Desk] = {}
+        self._anchors: dict[int, Indices] = {}  # each receiver's pool in the order of this round
         self._ages = {
             (k, int(j)): int(age)
             for k in range(world.clients)
@@ -99,33 +87,26 @@ class Waves:
     # For the record -----------------------------------------------------------------------------------------------
 
     def asked(self, decisions: Mapping[int, Decision]) -> list[Recorded]:
-        """The losses that decisions paid for, scaled to [0, 1]; of several kinds of probe the first one used."""
-        records = []
-        for client, decision in sorted(decisions.items()):
-            for key, book in list(decision.ledger.books.items())[:1]:
-                losses = np.where(np.isnan(book), np.nan, self._desk(client).fetched[key])
-                width = int(np.flatnonzero((~np.isnan(book)).any(axis=0))[-1]) + 1
-                records.append(_recorded(client, decision, losses[:, :width], key))
-        return records
+        """The losses that decisions paid for, scaled to [0, 1]; of several forms of answer the first one used."""
+        return [
+            Recorded.of(client, decision, form, losses)
+            for client, decision in sorted(decisions.items())
+            for form, losses in list(self._desk(client, decision).paid(decision.ledger).items())[:1]
+        ]
 
     def complete(self, decisions: Mapping[int, Decision]) -> list[Recorded]:
-        """All losses up to the largest stage, whether asked or not, charged to nobody."""
+        """All losses that the rule can reach, and at least the paper's largest stage; charged to nobody."""
         probes: dict[int, Probe] = {}
         for client, decision in sorted(decisions.items()):
-            rule = decision.selector
-            schedule: Any = getattr(rule, "schedule", ())
-            stop = min(max(*BLOCKS, *(schedule if isinstance(schedule, tuple) else ())), decision.hood.anchors)
-            if decision.hood.peers and stop:
-                probes[client] = Probe(decision.hood.peers, 0, stop, *rule.scoring)
+            hood, rule = decision.hood, decision.selector
+            stop = min(max(rule.reach, AHEAD[-1]), hood.anchors)
+            if hood.peers and stop:
+                probes[client] = Probe(hood.peers, 0, stop, rule.scoring)
         self._fetch([e for client, probe in probes.items() for e in self._errands(client, decisions[client], probe)])
         return [
-            _recorded(
-                client,
-                decisions[client],
-                self._desk(client).losses(decisions[client], probe)[:, : probe.stop],
-                (probe.kind, probe.loss),
-            )
+            Recorded.of(client, decisions[client], probe.scoring, desk.upto(probe.scoring, probe.peers, probe.stop))
             for client, probe in probes.items()
+            for desk in [self._desk(client, decisions[client])]
         ]
 
     # Probes -------------------------------------------------------------------------------------------------------
@@ -137,102 +118,70 @@ class Waves:
             errands += self._errands(client, decision, decision.request)
         self._fetch(errands)
         for client, decision in decisions.items():
-            probe = decision.request
-            assert isinstance(probe, Probe)
-            rows = [decision.ledger.rows[p] for p in probe.peers]
-            losses = self._desk(client).losses(decision, probe)[rows, probe.start : probe.stop]
-            decision.answer(losses * decision.selector.bound)
+            self._desk(client, decision).answer(decision)
 
-    def _desk(self, client: int) -> _Desk:
+    def _desk(self, client: int, decision: Decision) -> Desk:
         if client not in self._desks:
-            self._desks[client] = _Desk(self.world.anchors(client, self.round))
+            self._anchors[client] = self.world.anchors(client, self.round)
+            self._desks[client] = Desk(decision.hood.peers, decision.hood.anchors)
         return self._desks[client]
 
     def _errands(self, client: int, decision: Decision, probe: Probe) -> list[_Errand]:
-        """What of `probe` has not been fetched yet, by peer."""
-        desk = self._desk(client)
-        losses = desk.losses(decision, probe)
-        ahead = min([b for b in BLOCKS if b >= probe.stop] or [probe.stop])
-        stop = probe.stop if probe.mask is not None else min(ahead, len(desk.anchors))
-        rows = [decision.ledger.rows[peer] for peer in probe.peers]
-        missing = np.isnan(losses[rows, probe.start : stop])
-        if probe.mask is not None:
-            missing &= probe.mask
-        every = np.arange(probe.start, stop)
-        errands = []
-        for peer, row, lacking, count in zip(probe.peers, rows, missing, missing.sum(axis=1).tolist(), strict=True):
-            if count:
-                columns = every if count == len(every) else every[lacking]
-                errands.append(_Errand(client, row, _number(peer), columns, probe))
-        return errands
+        """What of `probe`, or of the block it lies in, has not been fetched yet."""
+        ahead = min([b for b in AHEAD if b >= probe.stop] or [probe.stop])
+        missing = self._desk(client, decision).missing(probe, ahead)
+        return [_Errand(client, client_of(peer), columns, probe.scoring) for peer, columns in missing]
 
     def _fetch(self, errands: Sequence[_Errand]) -> None:
-        """One batch per (peer, age, kind), in client order; scored at the receivers."""
+        """One batch per (peer, age, kind of answer), in client order; scored at the receivers."""
         grouped: dict[tuple[int, int, str], list[_Errand]] = defaultdict(list)
         for errand in errands:
-            grouped[(errand.peer, self._age(errand.client, errand.peer), errand.probe.kind)].append(errand)
+            grouped[(errand.peer, self._age(errand.client, errand.peer), errand.form.kind)].append(errand)
         groups = sorted(grouped.items(), key=lambda item: item[0])
-        tasks = [
-            Answer(peer, self.round, age, np.concatenate([self._inputs(e) for e in group]), kind)
-            for (peer, age, kind), group in groups
-        ]
-        answers = self.engine.map(tasks)
-        told: list[tuple[_Errand, npt.NDArray[Any]]] = []
+        answers = self.engine.map(
+            [
+                Answer(peer, self.round, age, np.concatenate([self._inputs(e) for e in group]), group[0].form)
+                for (peer, age, _), group in groups
+            ]
+        )
+        arrived: list[tuple[_Errand, Answers]] = []
         for (_, group), answer in zip(groups, answers, strict=True):
             ends = np.cumsum([len(e.columns) for e in group])
-            parts = zip(group, np.split(answer, ends[:-1]), strict=True)
-            told += [(e, self._perturbed(e, self._told(e, part))) for e, part in parts]
-        self._score([item for item in told if item[0].probe.kind != "latents"])
-        self._score_latents([item for item in told if item[0].probe.kind == "latents"])
+            arrived += [(e, self._sent(e, part)) for e, part in zip(group, np.split(answer, ends[:-1]), strict=True)]
+        self._score([item for item in arrived if not item[0].form.at_home])
+        self._score_at_home([item for item in arrived if item[0].form.at_home])
 
     def _age(self, client: int, peer: int) -> int:
         return self._ages.get((client, peer), 0)
 
     def _inputs(self, errand: _Errand) -> Indices:
-        return self._desks[errand.client].anchors[errand.columns]
+        return self._anchors[errand.client][errand.columns]
 
-    def _told(self, errand: _Errand, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What the peer says: what its model answered, or what a liar makes of that."""
-        world, classes = self.world, self.world.dataset.classes
-        if not (world.misbehaviour.lies and world.culprits[errand.peer]):
-            return answer
-        rng = stream(world.config.seed, "lies", self.round, errand.client, errand.peer, int(errand.columns[0]))
-        if errand.probe.kind == "labels":
-            return wrong_labels(answer, rng, classes)
-        if errand.probe.kind == "probs":  # every class with the probability of another one
-            shift = rng.integers(1, classes, size=(len(answer), 1))
-            return np.take_along_axis(answer, (np.arange(classes) + shift) % classes, axis=1)
-        return poison_row(answer, rng)  # as long as the honest latents, pointing anywhere
-
-    def _perturbed(self, errand: _Errand, answer: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What leaves the peer: labels through the privacy mechanism, if there is one."""
-        how = self.world.mechanism
+    def _sent(self, errand: _Errand, answer: Answers) -> Answers:
+        """What leaves the peer: what its model answered, what a liar makes of that, perturbed where peers do that."""
+        world, how = self.world, self.world.mechanism
+        if world.misbehaviour.lies and world.culprits[errand.peer]:
+            rng = stream(world.config.seed, "lies", self.round, errand.client, errand.peer, int(errand.columns[0]))
+            answer = false_answers(errand.form.kind, answer, rng, world.dataset.classes)
         if how is None:
             return answer
-        if errand.probe.kind != "labels":
-            raise ValueError(f"private answers are labels, but a rule asked for {errand.probe.kind}")
         snapshot = f"round {self.round - self._age(errand.client, errand.peer)}"
-        layer = peer_answers(how, self.world.config.seed, errand.peer)
-        return layer.answer(answer, snapshot, self._inputs(errand))
+        return peer_answers(how, world.config.seed, errand.peer).answer(answer, snapshot, self._inputs(errand))
 
-    def _score(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
-        """Labels and log-probabilities, scored at the receiver."""
-        how = self.world.mechanism
-        for errand, answer in told:
-            truth, probe = self.world.dataset.train_y[self._inputs(errand)], errand.probe
-            if how is not None:
-                self._file(errand, how.losses(answer, truth))
-            else:
-                self._file(errand, answer_losses(answer, truth, probe.kind, probe.loss))
+    def _score(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
+        """Answers that the receiver's labels are enough to score."""
+        for errand, answer in arrived:
+            truth = self.world.dataset.train_y[self._inputs(errand)]
+            self._file(errand, perturbed(errand.form, self.world.mechanism).score(answer, truth))
 
-    def _score_latents(self, told: Sequence[tuple[_Errand, npt.NDArray[Any]]]) -> None:
-        """Latents go through the receiver's own head, all that it got about the same anchors in one call."""
-        grouped: dict[tuple[int, str, bytes], list[tuple[_Errand, npt.NDArray[Any]]]] = defaultdict(list)
-        for errand, z in told:
-            grouped[errand.client, errand.probe.loss, errand.columns.tobytes()].append((errand, z))
+    def _score_at_home(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
+        """Answers that go through the receiver's own head, all that it got about the same anchors in one task."""
+        grouped: dict[tuple[int, Scoring, bytes], list[tuple[_Errand, Answers]]] = defaultdict(list)
+        for errand, z in arrived:
+            grouped[errand.client, errand.form, errand.columns.tobytes()].append((errand, z))
         tasks = [
-            Score(client, self.round, np.stack([z for _, z in group]), self._inputs(group[0][0]), loss)
-            for (client, loss, _), group in grouped.items()
+            Score(client, self.round, np.stack([z for _, z in group]), self._inputs(group[0][0]), form)
+            for (client, form, _), group in grouped.items()
         ]
         for group, losses in zip(grouped.values(), self.engine.map(tasks), strict=True):
             for (errand, _), row in zip(group, losses, strict=True):
@@ -242,8 +191,7 @@ class Waves:
         """Put an errand's losses on the receiver's desk; whoever flatters found the answers that please it."""
         if self.world.misbehaviour.flatters and self.world.culprits[errand.peer]:
             losses = 0.0
-        desk = self._desks[errand.client]
-        desk.fetched[(errand.probe.kind, errand.probe.loss)][errand.row, errand.columns] = losses
+        self._desks[errand.client].file(errand.peer, errand.columns, errand.form, losses)
 
     # Inspections and readings -------------------------------------------------------------------------------------
 
@@ -256,7 +204,7 @@ class Waves:
             indices = roles.train if asked.split == "train" else roles.anchor
             alone = asked.groups is None or ME in asked.peers
             wanted = asked.peers if alone else (*asked.peers, ME)  # oneself may stand in any group
-            models = [None if p == ME else (_number(p), self._age(client, _number(p))) for p in wanted]
+            models = [None if p == ME else (client_of(p), self._age(client, client_of(p))) for p in wanted]
             at = {p: i for i, p in enumerate(wanted)}
             groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
             tasks.append(InspectModels(client, self.round, models, groups, indices, asked.metric))
@@ -267,7 +215,7 @@ class Waves:
         asked: dict[int, tuple[str, list[int]]] = {}
         for client, decision in decisions.items():
             assert isinstance(decision.request, Read)
-            peers = [client if p == ME else _number(p) for p in decision.request.peers]
+            peers = [client if p == ME else client_of(p) for p in decision.request.peers]
             asked[client] = (decision.request.what, peers)
         parts = sorted(
             {(p, what, self._age(c, p)) for c, (what, peers) in asked.items() if what in MODEL_PARTS for p in peers}
@@ -287,12 +235,3 @@ class Waves:
             loss = self.training_losses[peer]
             return loss if isfinite(loss) else DIVERGED
         return self.samples[peer] if what == "samples" else self.states.get(peer, {}).get(what, 0.0)
-
-
-def _recorded(client: int, decision: Decision, losses: Losses, scoring: tuple[str, str]) -> Recorded:
-    return Recorded(client, np.array(decision.hood.peers, dtype=np.int32), decision.hood.anchors, losses, scoring)
-
-
-def _number(peer: object) -> int:
-    assert isinstance(peer, int)
-    return peer

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor, nn
 
 from ..data import Dataset, Federation, load
 from ..exchange import Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
-from ..learning.workbench import Corpus
+from ..learning.workbench import Corpus, latent_shape
 from ..runs.config import NetworkConfig, RunConfig
 from ..selection.private import RandomisedResponse
-from ..streams import stream
+from ..selection.scoring import Outputs
 from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, neighbourhoods
 
 __all__ = ["World"]
@@ -100,45 +100,20 @@ class World:
         return [roles.eval for roles in self.federation.roles]
 
     def test_subset(self, last: bool) -> npt.NDArray[np.int64]:
-        """The test images an evaluation uses: a fixed, evenly spread subset along the way, all at the end."""
-        total, wanted = len(self.dataset.test_y), self.config.evaluation.subset
-        if last or wanted == 0 or wanted >= total:
-            return np.arange(total)
-        return np.sort(stream(self.config.seed, "test-subset").choice(total, wanted, replace=False))
+        """The test images an evaluation uses."""
+        return self.config.evaluation.test_subset(len(self.dataset.test_y), self.config.seed, last=last)
 
     def corpus(self, *, shared_memory: bool = False) -> Corpus:
         """The data as tensors; with `shared_memory` workers see the same pages."""
-
-        def tensor(array: npt.NDArray[np.generic]) -> Tensor:
-            made = torch.from_numpy(np.ascontiguousarray(array))
-            if shared_memory:
-                made.share_memory_()  # type: ignore[no-untyped-call]
-            return made
-
-        d = self.dataset
-        shards = [roles.train for roles in self.federation.roles]
-        return Corpus(tensor(d.train_x), tensor(d.train_y), tensor(d.test_x), tensor(d.test_y), d.classes, shards)
+        d, shards = self.dataset, [roles.train for roles in self.federation.roles]
+        return Corpus.of((d.train_x, d.train_y, d.test_x, d.test_y), d.classes, shards, shared_memory=shared_memory)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Bytes of what moves in this world."""
         sample = self.dataset.train_x[:1]
-        latent = getattr(self.model, "latent", None)
-        with torch.inference_mode():
-            x = torch.from_numpy(sample).float()
-            width = int(latent(x).numel()) if latent is not None else 0
-        local = [s for s in self.layout.slots if s.start >= self.layout.shared_stop and len(s.shape) > 1]
-        sizes = Sizes.of(
-            input_bytes=sample.nbytes,
-            classes=self.dataset.classes,
-            latent=width,
-            shared_size=self.layout.shared_size,
-            local_size=self.layout.local_size,
-            last=local[-1].size if local else 0,
-        )
-        if self.mechanism is None:
-            return sizes
-        return replace(sizes, answers={**sizes.answers, "labels": self.mechanism.answer_bytes})
+        outputs = Outputs(self.dataset.classes, prod(latent_shape(self.model, sample) or (0,)))
+        return Sizes.of(self.layout, outputs, sample.nbytes, self.mechanism)
 
     @cached_property
     def mechanism(self) -> RandomisedResponse | None:

@@ -17,7 +17,7 @@ from sagefl.topology._common import Seed, TopologyError
 from sagefl.topology.availability import Always, Availability, Bernoulli, Trace
 from sagefl.topology.graphs import KINDS, Graph, build
 from sagefl.topology.links import Links, LinkState, View, neighbourhoods
-from sagefl.topology.misbehaviour import Misbehaviour, flattering, poison_row, wrong_labels
+from sagefl.topology.misbehaviour import Misbehaviour, false_answers, poison_row, wrong_labels
 
 __all__ = [
     "KINDS",
@@ -33,7 +33,7 @@ __all__ = [
     "Trace",
     "View",
     "build",
-    "flattering",
+    "false_answers",
     "neighbourhoods",
     "poison_row",
     "wrong_labels",

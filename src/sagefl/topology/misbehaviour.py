@@ -17,7 +17,7 @@ evaluation stay honest.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from sagefl.streams import stream
 from sagefl.topology._common import BoolArray, Seed, TopologyError, number, probability, whole
 
-__all__ = ["Misbehaviour", "flattering", "poison_row", "wrong_labels"]
+__all__ = ["Misbehaviour", "false_answers", "poison_row", "wrong_labels"]
 
 Kind = Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"]
 Poison = Literal["noise", "flip"]
@@ -50,12 +50,12 @@ class Misbehaviour:
 
     @property
     def lies(self) -> bool:
-        """Whether culprits send `wrong_labels`."""
+        """Whether culprits send `false_answers`."""
         return self.kind == "wrong-answers"
 
     @property
     def flatters(self) -> bool:
-        """Whether culprits send `flattering` labels."""
+        """Whether culprits look as good as an oracle would."""
         return self.kind in ("flatter", "flatter-poison")
 
     @property
@@ -88,15 +88,14 @@ def wrong_labels(labels: npt.NDArray[Label], rng: np.random.Generator, classes: 
     return ((labels.astype(np.int64) + shift) % classes).astype(labels.dtype)
 
 
-def flattering(labels: npt.NDArray[Label], truth: npt.NDArray[np.integer]) -> npt.NDArray[Label]:
-    """Answers as good as an oracle's, in the form of the honest ones.
-
-    A real peer never sees the receiver's labels, so this is the strongest flattery there can be. Only whoever
-    scores at the receiver may call it.
-    """
-    if labels.shape != truth.shape:
-        raise TopologyError(f"labels and truth must have one shape, got {labels.shape} and {truth.shape}")
-    return truth.astype(labels.dtype)
+def false_answers(kind: str, answers: npt.NDArray[Any], rng: np.random.Generator, classes: int) -> npt.NDArray[Any]:
+    """What a liar makes of its honest answers of this kind."""
+    if kind == "labels":
+        return wrong_labels(answers, rng, classes)
+    if kind == "probs":  # every class with the probability of another one
+        shift = rng.integers(1, classes, size=(len(answers), 1))
+        return np.take_along_axis(answers, (np.arange(classes) + shift) % classes, axis=1)
+    return poison_row(answers, rng)  # as long as the honest ones, pointing anywhere
 
 
 def poison_row(

@@ -1,20 +1,10 @@
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    LABELS: _ClassVar[Kind]
-    LATENTS: _ClassVar[Kind]
-    PROBS: _ClassVar[Kind]
-LABELS: Kind
-LATENTS: Kind
-PROBS: Kind
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
@@ -50,11 +40,11 @@ class ProbeRequest(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
-    kind: Kind
+    kind: int
     count: int
     inputs: bytes
     digest: bytes
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., count: _Optional[int] = ..., inputs: _Optional[bytes] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, kind: _Optional[int] = ..., count: _Optional[int] = ..., inputs: _Optional[bytes] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class ProbeAnswer(_message.Message):
     __slots__ = ("digest", "answers")

@@ -1,0 +1,288 @@
+"""Forms of answer: what a peer sends back about an anchor, and how the receiver scores it into [0, 1].
+
+One class is one form with its loss, and holds everything that anybody has to know about it: what the peer's model
+computes, what is sent, how many bytes that takes and how it is packed, how the receiver scores it, under which number
+files and the wire know it, and whether randomised response can protect it. Naming `kind` and `loss` registers it. A
+rule declares the forms that it may ask for (`Selector.scorings`).
+
+Outputs of a model are used through the methods that every tensor has; nothing here imports an ML framework.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LABEL_ERRORS", "BadAnswerError", "Head", "Outputs", "Scoring", "kinds", "scoring", "sent_as"]
+
+Answers = npt.NDArray[Any]
+Head = Callable[[Answers], Any]  # the receiver's own head: latents in, a tensor of logits out
+ROUNDING = 1e-5  # how far above 0 the float32 logarithm of a probability of one may come out
+
+
+class BadAnswerError(ValueError):
+    """Bytes that are no answers of the form that was asked for; `kind` is a short name to count them by."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model says about one input: so many classes, and a latent of so many numbers (0: it has none)."""
+
+    classes: int
+    latent: int = 0
+
+
+@dataclass(frozen=True)
+class Scoring(ABC):
+    """One form of answer and its loss."""
+
+    kind: ClassVar[str]  # what peers send
+    loss: ClassVar[str]  # how the receiver scores it
+    number: ClassVar[int]  # in files of recorded losses
+    wire: ClassVar[int]  # in requests between nodes: the same for every loss of a kind
+    part: ClassVar[str] = "forward"  # which function of the peer's model computes it
+    at_home: ClassVar[bool] = False  # whether the receiver's own head must look at it
+    private: ClassVar[bool] = False  # whether randomised response can protect it
+    registered: ClassVar[dict[tuple[str, str], Scoring]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "loss" not in cls.__dict__:
+            return  # what several losses share, or a variant of a registered form
+        for form in Scoring.registered.values():
+            if form.number == cls.number and (form.kind, form.loss) != (cls.kind, cls.loss):
+                raise TypeError(f"number {cls.number} of {cls.__name__} is that of {type(form).__name__}")
+        Scoring.registered[cls.kind, cls.loss] = cls()
+
+    # The peer's side ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def answer(self, out: Any) -> Answers:
+        """What the peer says, given a batch of its model's outputs."""
+
+    @abstractmethod
+    def size(self, outputs: Outputs) -> int:
+        """Bytes of one answer on the wire."""
+
+    @abstractmethod
+    def encode(self, answers: Answers, outputs: Outputs) -> bytes:
+        """Answers as they travel."""
+
+    # The receiver's side --------------------------------------------------------------------------------------------
+
+    def decode(self, raw: bytes, count: int, outputs: Outputs) -> Answers:
+        """The inverse of `encode` for `count` answers; whatever cannot be one raises `BadAnswerError`."""
+        if len(raw) != count * self.size(outputs):
+            expected = count * self.size(outputs)
+            raise BadAnswerError(
+                "wrong-shape", f"{len(raw)} bytes of {self.kind} for {count} anchors, expected {expected}"
+            )
+        return self._unpack(raw, count, outputs)
+
+    @abstractmethod
+    def _unpack(self, raw: bytes, count: int, outputs: Outputs) -> Answers:
+        """`decode` for bytes of the right length."""
+
+    @abstractmethod
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """Losses in [0, 1]; `head` is there where `at_home` asks for it."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} scored by {self.loss}"
+
+
+def scoring(kind: str, loss: str) -> Scoring:
+    """The form of answer of this kind with this loss."""
+    form = Scoring.registered.get((kind, loss))
+    if form is not None:
+        return form
+    for name, word, words in (("kind", kind, kinds()), ("loss", loss, losses())):
+        if word not in words:
+            raise ValueError(f"{name} must be one of {', '.join(words)}, got {word!r}")
+    raise ValueError(f"{kind} cannot be scored by {loss}; there are {', '.join(map(str, _forms()))}")
+
+
+def kinds() -> tuple[str, ...]:
+    """Everything that peers can be asked for."""
+    return tuple(dict.fromkeys(form.kind for form in _forms()))
+
+
+def losses() -> tuple[str, ...]:
+    """Every way to score an answer."""
+    return tuple(dict.fromkeys(form.loss for form in _forms()))
+
+
+def sent_as(wire: int) -> Scoring | None:
+    """A form that has this number on the wire."""
+    return next((form for form in _forms() if form.wire == wire), None)
+
+
+def _forms() -> list[Scoring]:
+    return sorted(Scoring.registered.values(), key=lambda form: form.number)
+
+
+# Labels ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelErrors(Scoring):
+    """The top-1 label, wrong or right."""
+
+    kind: ClassVar[str] = "labels"
+    loss: ClassVar[str] = "error"
+    number: ClassVar[int] = 0
+    wire: ClassVar[int] = 0
+    private: ClassVar[bool] = True
+
+    def answer(self, out: Any) -> Answers:
+        """The class with the largest logit."""
+        return np.asarray(out.argmax(1))
+
+    def size(self, outputs: Outputs) -> int:
+        """One byte, or two with more than 256 classes."""
+        return 1 if outputs.classes <= 256 else 2
+
+    def encode(self, answers: Answers, outputs: Outputs) -> bytes:
+        """Little-endian unsigned numbers."""
+        return answers.astype(self._dtype(outputs)).tobytes()
+
+    def _unpack(self, raw: bytes, count: int, outputs: Outputs) -> Answers:
+        labels = np.frombuffer(raw, self._dtype(outputs)).astype(np.int64)
+        if labels.size and labels.max() >= outputs.classes:
+            raise BadAnswerError("label-out-of-range", f"label {labels.max()} of {outputs.classes} classes")
+        return labels
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """0-1 errors."""
+        return np.asarray(answers != truth)
+
+    def _dtype(self, outputs: Outputs) -> str:
+        return "<u1" if self.size(outputs) == 1 else "<u2"
+
+
+LABEL_ERRORS = scoring("labels", "error")
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Floats(Scoring):
+    """Answers that are rows of float32."""
+
+    def answer(self, out: Any) -> Answers:
+        """The numbers as they are."""
+        return np.asarray(out.numpy())
+
+    def size(self, outputs: Outputs) -> int:
+        """Four bytes a number."""
+        return 4 * outputs.classes
+
+    def encode(self, answers: Answers, outputs: Outputs) -> bytes:
+        """Row-major, little-endian."""
+        return np.ascontiguousarray(answers, dtype="<f4").tobytes()
+
+    def _unpack(self, raw: bytes, count: int, outputs: Outputs) -> Answers:
+        values = np.frombuffer(raw, "<f4").astype(np.float32).reshape(count, -1)  # a copy: torch wants to own it
+        if not np.isfinite(values).all():
+            raise BadAnswerError("not-finite", f"its {self.kind} hold NaN or infinity")
+        return values
+
+
+@dataclass(frozen=True)
+class _Latents(_Floats):
+    """The peer's representation of the input; what it is worth under one's own head."""
+
+    kind: ClassVar[str] = "latents"
+    wire: ClassVar[int] = 1
+    part: ClassVar[str] = "latent"
+    at_home: ClassVar[bool] = True
+
+    def size(self, outputs: Outputs) -> int:
+        """Four bytes a number of the latent."""
+        return 4 * outputs.latent
+
+
+class LatentErrors(_Latents):
+    """Latents, and whether one's own head makes a wrong label of them."""
+
+    loss: ClassVar[str] = "error"
+    number: ClassVar[int] = 1
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """0-1 errors."""
+        assert head is not None
+        return np.asarray(np.asarray(head(answers).argmax(1)) != truth)
+
+
+class LatentCrossEntropy(_Latents):
+    """Latents, and the clipped cross-entropy of one's own head on them."""
+
+    loss: ClassVar[str] = "ce"
+    number: ClassVar[int] = 2
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """Scaled to [0, 1]."""
+        assert head is not None
+        return clipped_surprise(np.asarray(head(answers).log_softmax(1).numpy()), truth)
+
+
+@dataclass(frozen=True)
+class _Probabilities(_Floats):
+    """The logarithms of the peer's class probabilities."""
+
+    kind: ClassVar[str] = "probs"
+    wire: ClassVar[int] = 2
+
+    def answer(self, out: Any) -> Answers:
+        """Log-probabilities."""
+        return np.asarray(out.log_softmax(1).numpy())
+
+    def _unpack(self, raw: bytes, count: int, outputs: Outputs) -> Answers:
+        """At most 0 each: above it the cross-entropy, a loss, would be negative."""
+        values = super()._unpack(raw, count, outputs)
+        highest = float(values.max(initial=0.0))
+        if highest > ROUNDING:
+            raise BadAnswerError("wrong-values", f"a log-probability of {highest:.3g}: none can be above 0")
+        if not (np.abs(np.exp(values, dtype=np.float64).sum(axis=1) - 1) < 1e-3).all():
+            raise BadAnswerError("wrong-values", "its probabilities do not add up to one")
+        return np.minimum(values, np.float32(0))
+
+
+class ProbabilityErrors(_Probabilities):
+    """Class probabilities, and whether the largest is the wrong one's."""
+
+    loss: ClassVar[str] = "error"
+    number: ClassVar[int] = 3
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """0-1 errors."""
+        return np.asarray(answers.argmax(1) != truth)
+
+
+class ProbabilityCrossEntropy(_Probabilities):
+    """Class probabilities, and their clipped cross-entropy."""
+
+    loss: ClassVar[str] = "ce"
+    number: ClassVar[int] = 4
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """Scaled to [0, 1]."""
+        return clipped_surprise(answers, truth)
+
+
+def clipped_surprise(log_probabilities: Answers, truth: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Cross-entropy clipped at 2 log(classes) and scaled to [0, 1]: a uniform guess scores one half, NaN scores 1."""
+    ceiling = 2 * log(log_probabilities.shape[1])
+    surprise = np.nan_to_num(-log_probabilities[np.arange(len(truth)), truth], nan=ceiling)  # float32 stays float32
+    return np.asarray(np.minimum(surprise, ceiling) / ceiling)
