@@ -1,6 +1,7 @@
 """Docstrings as Markdown: doctests and reStructuredText tables, which plain docstrings use, become code blocks.
 
-Fields are explained by a comment on their line; on the page that is their docstring.
+Fields are explained by a comment on their line, or by what they are declared with (`audited("...")`); on the page that
+is their docstring.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import griffe
 
 TABLE = re.compile(r"^=+(?: +=+)+\n.*?^=+(?: +=+)+$(?!\n\S)", re.M | re.S)
 COMMENT = re.compile(r"  # (?!type:|noqa|fmt:)(?P<text>[^\n]+)$")
+DECLARED = re.compile(r' = audited\("(?P<text>[^\n]+)"\)$')
 DOCTEST = re.compile(r"(?:^ *>>> .*\n?)(?:^ *\S.*\n?)*", re.M)
 
 
@@ -27,8 +29,11 @@ class Plain(griffe.Extension):
 
 
 def commented(field: griffe.Object) -> griffe.Docstring | None:
-    """The comment on a field's line, if it has one."""
-    found = COMMENT.search(field.source.splitlines()[-1]) if field.source else None
+    """What a field's line says about it, if anything; what it is declared with says that its default is None."""
+    line = field.source.splitlines()[-1] if field.source else ""
+    if declared := DECLARED.search(line):
+        field.value = "None"  # type: ignore[attr-defined]
+    found = declared or COMMENT.search(line)
     return None if found is None else griffe.Docstring(found["text"], parent=field)
 
 

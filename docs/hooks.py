@@ -94,17 +94,31 @@ def node_config() -> str:
 
 def sections(model: Any) -> Iterator[str]:
     """A table of a model's own keys, then its sections."""
-    from sagefl.runs.schema import tables
+    from sagefl.runs import schema
 
-    for table in tables(model):
-        if table.path:
-            yield f"\n### {table.path}\n\n{table.about}"
+    for section in schema.sections(model):
+        if section.path:
+            yield f"\n### {section.path}\n\n{section.about}"
         yield "\n| key | type | default | meaning |\n|---|---|---|---|"
-        for key in table.keys:
+        for key in section.keys:
             shown = "required" if key.required else "" if key.default is None else f"`{key.default!r}`"
-            name = f"{table.path}.{key.name}" if table.path else key.name
+            name = f"{section.path}.{key.name}" if section.path else key.name
             cells = (f"`{name}`", f"`{kind(key.kind)}`", shown, key.meaning)
             yield "| " + " | ".join(map(escaped, cells)) + " |"
+
+
+def columns() -> str:
+    """Every column of every table that a run writes."""
+    from sagefl.runs.columns import TABLES, WRITERS, columns
+
+    parts = []
+    for table, about in TABLES.items():
+        parts.append(f"\n## {table}.parquet\n\n{about[0].upper()}{about[1:]}.\n")
+        parts.append("| column | type | unit | meaning |\n|---|---|---|---|")
+        for column in columns(table, *WRITERS):
+            cells = (f"`{column.name}`", f"`{column.kind}`", column.unit, column.explained)
+            parts.append("| " + " | ".join(map(escaped, cells)) + " |")
+    return "\n".join(parts)
 
 
 def escaped(cell: str) -> str:
@@ -173,6 +187,7 @@ INSERTS: dict[str, Callable[[], str]] = {
     "run-config": run_config,
     "execution": execution,
     "node-config": node_config,
+    "columns": columns,
     "methods": methods,
     "selectors": named_selectors,
     "commands": commands,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 __all__ = ["EXTRAS", "how_to_install", "lacking"]
 
 EXTRAS: Mapping[str, Sequence[str]] = {
-    "sim": ("torch", "networkx", "polars", "safetensors", "pydantic", "tomli_w"),
+    "sim": ("torch", "networkx", "polars", "safetensors", "pydantic", "tomli_w", "filelock"),
     "node": ("grpc", "google", "cryptography", "prometheus_client"),
     "view": ("starlette", "uvicorn", "plotly"),
     "study": ("matplotlib",),

@@ -77,7 +77,7 @@ def test_fields_and_functions_are_explained_and_not_only_named(site: Path) -> No
     library = _words(site / "reference" / "library.html")
     for said in (
         "GATED = 'gated' past rounds say probing does not pay here: gossip unasked",
-        "wealth : tuple [ float , ... ] | None = None largest log-wealth so far per peer",
+        "wealth : tuple [ float , ... ] | None = None each peer's largest log-wealth so far",
         "The selector class of an id.",
         "anchors : int the size of its pool",
     ):

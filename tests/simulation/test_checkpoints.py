@@ -202,16 +202,16 @@ def test_dying_inside_a_checkpoint_write_costs_only_that_checkpoint(
 def test_dying_between_tables_and_checkpoint_or_between_tables(
     tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sagefl.runs.rundir import Table
+    from sagefl.runs.recording import GrowingTable
 
-    real, writes = Table.write, iter(range(1, 100))
+    real, writes = GrowingTable.write, iter(range(1, 100))
 
-    def dying(table: Table) -> None:
+    def dying(table: GrowingTable) -> None:
         real(table)
         if next(writes) == 8:  # metrics and decisions of round 2 are new, clients' are old
             raise CrashError
 
-    monkeypatch.setattr(Table, "write", dying)
+    monkeypatch.setattr(GrowingTable, "write", dying)
     with pytest.raises(CrashError):
         simulate(tmp_path / "run", SETTINGS, every=1)
     monkeypatch.undo()

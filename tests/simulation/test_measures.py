@@ -16,17 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import ROUGH, config, simulate, world
 
+from sagefl.learning.measuring import macro_f1
 from sagefl.learning.tasks import Train
 from sagefl.learning.training import LocalTraining
 from sagefl.learning.workbench import clipped_ce
-from sagefl.runs.rundir import DECISIONS, METRICS, RunDirectory
+from sagefl.runs.columns import schema
+from sagefl.runs.rundir import RunDirectory
 from sagefl.runs.summary import gossip_share, summarise
 from sagefl.selection import Exchange, Outcome, Reason, SageE, SageOS
 from sagefl.simulation.engines import Sequential
-from sagefl.simulation.evaluation import check_proxy, diversity, evaluate, gini, macro_f1
+from sagefl.simulation.evaluation import check_proxy, diversity, evaluate, gini
 from sagefl.simulation.world import World
 
 Reference = Callable[..., Path]
+METRICS, DECISIONS = map(schema, ("metrics", "decisions"))
 
 
 @pytest.fixture

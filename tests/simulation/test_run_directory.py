@@ -12,12 +12,15 @@ import polars as pl
 import pytest
 from small_runs import CrashAfter, CrashError, config, files, simulate
 
+from sagefl.runs.columns import schema
 from sagefl.runs.config import RunConfig
 from sagefl.runs.files import RunError, atomic_write, write_text
-from sagefl.runs.rundir import CLIENTS, DECISIONS, METRICS, RunDirectory, Table
+from sagefl.runs.recording import GrowingTable
+from sagefl.runs.rundir import RunDirectory
 
 Reference = Callable[..., Path]
 SETTINGS = config("rg", rounds=1)
+METRICS, DECISIONS, CLIENTS = map(schema, ("metrics", "decisions", "clients"))
 
 
 def test_it_holds_what_its_description_promises(reference: Reference) -> None:
@@ -130,7 +133,7 @@ def test_callbacks_hear_the_end_however_it_comes(tmp_path: Path) -> None:
 def test_the_bytes_of_a_table_do_not_tell_how_often_it_was_written(tmp_path: Path) -> None:
     """Parquet pages follow the pieces a frame is made of, once it is large."""
     rows = [{"round": i // 1000, "client": i % 1000, "accuracy": (i * 7919 % 1000) / 1000} for i in range(40_000)]
-    whole, pieces = (Table(tmp_path / name, CLIENTS) for name in ("whole", "pieces"))
+    whole, pieces = (GrowingTable(tmp_path / name, CLIENTS) for name in ("whole", "pieces"))
     whole.add(rows)
     whole.write()
     for part in (rows[:3000], rows[3000:20_000], rows[20_000:]):
@@ -145,7 +148,7 @@ def test_the_bytes_of_a_table_do_not_tell_how_often_it_was_written(tmp_path: Pat
 
 def test_a_table_is_read_whole_while_it_is_replaced(tmp_path: Path) -> None:
     """A page reads a run that goes on: never the rows of one file by the footer of another."""
-    tables = [Table(tmp_path / "clients.parquet", CLIENTS) for _ in range(2)]
+    tables = [GrowingTable(tmp_path / "clients.parquet", CLIENTS) for _ in range(2)]
     for table, count in zip(tables, (3, 3000), strict=True):
         table.add([{"round": 0, "client": i, "accuracy": i % 7 / 7} for i in range(count)])
         table.write()
@@ -172,10 +175,10 @@ def test_a_table_is_read_whole_while_it_is_replaced(tmp_path: Path) -> None:
 
 def test_a_run_begun_before_a_column_was_known_goes_on(tmp_path: Path) -> None:
     older = pl.Schema({name: kind for name, kind in DECISIONS.items() if name != "eval_risks"})
-    begun = Table(tmp_path / "decisions.parquet", older)
+    begun = GrowingTable(tmp_path / "decisions.parquet", older)
     begun.add([{"round": 0, "client": 3}, {"round": 1, "client": 3}])
     begun.write()
-    resumed = Table(tmp_path / "decisions.parquet", DECISIONS)
+    resumed = GrowingTable(tmp_path / "decisions.parquet", DECISIONS)
     resumed.keep_before(1)
     resumed.add([{"round": 1, "client": 3, "eval_risks": [0.5]}])
     assert resumed.frame().schema == DECISIONS
@@ -183,10 +186,10 @@ def test_a_run_begun_before_a_column_was_known_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_run_begun_when_a_column_was_still_kept_goes_on(tmp_path: Path) -> None:
-    begun = Table(tmp_path / "metrics.parquet", pl.Schema({**METRICS, "anchor_degree": pl.Int64()}))
+    begun = GrowingTable(tmp_path / "metrics.parquet", pl.Schema({**METRICS, "anchor_degree": pl.Int64()}))
     begun.add([{"round": 0, "anchor_degree": 7}])
     begun.write()
-    resumed = Table(tmp_path / "metrics.parquet", METRICS)
+    resumed = GrowingTable(tmp_path / "metrics.parquet", METRICS)
     resumed.keep_before(1)
     resumed.add([{"round": 1}])
     assert resumed.frame().schema == METRICS

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sagefl.runs.columns import LAST_LOOK, schema
 from sagefl.runs.config import RunConfig, method_config
 from sagefl.runs.losses import Recorded, losses_path, write_losses
 from sagefl.runs.replaying import replay_one
-from sagefl.runs.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory
+from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import Outcome, State, make
 from sagefl.streams import stream
 from sagefl.topology import Graph, build
-
-LOSSES = ("risks", "advantage", "gap", "radius", "width", "next_cost", "wealth", "threshold")
 
 
 def make_run(
@@ -63,16 +62,16 @@ def grow_run(directory: RunDirectory, done: int, *, pool: int = 130, distinct: i
     states: dict[int, State] = {}
     made = [_round(directory, config, graph, number, pool, states) for number in range(min(done, distinct or done))]
     rows = [row | {"round": number} for number in range(done) for row in made[number % len(made)]]
-    frame = pl.DataFrame(rows, schema=DECISIONS)
+    frame = pl.DataFrame(rows, schema=schema("decisions"))
     frame.write_parquet(directory.path / "decisions.parquet")
     metrics = [_metrics(config, number, frame.filter(pl.col("round") == number)) for number in range(done)]
-    pl.DataFrame(metrics, schema=METRICS).write_parquet(directory.path / "metrics.parquet")
+    pl.DataFrame(metrics, schema=schema("metrics")).write_parquet(directory.path / "metrics.parquet")
     evaluated = [m["round"] for m in metrics if m["accuracy"] is not None]
-    pl.DataFrame([row for n in evaluated for row in _clients(config, n)], schema=CLIENTS).write_parquet(
+    pl.DataFrame([row for n in evaluated for row in _clients(config, n)], schema=schema("clients")).write_parquet(
         directory.path / "clients.parquet"
     )
     timed = [{"round": n, "train": 0.4, "decide": 0.1} for n in range(done)]
-    pl.DataFrame(timed, schema=TIMINGS).write_parquet(directory.path / "timings.parquet")
+    pl.DataFrame(timed, schema=schema("timings")).write_parquet(directory.path / "timings.parquet")
     if done == config.rounds:
         (directory.path / "summary.json").write_text(json.dumps({"method": config.method.id, "rounds": done}))
         directory.event("finished", rounds=done)
@@ -106,7 +105,7 @@ def _round(
 
 def _decision(number: int, record: Recorded, outcome: Outcome) -> dict[str, Any]:
     last = outcome.trace[-1] if outcome.trace else None
-    row: dict[str, Any] = dict.fromkeys(DECISIONS)
+    row: dict[str, Any] = dict.fromkeys(schema("decisions"))
     row |= {
         "round": number,
         "client": record.client,
@@ -120,7 +119,6 @@ def _decision(number: int, record: Recorded, outcome: Outcome) -> dict[str, Any]
         "anchors": outcome.anchors,
         "evaluations": outcome.evaluations,
         "stages": len(outcome.trace),
-        "test": last and last.test,
         "inspected": 0,
         "merged": len(outcome.peers),
         "transferred": len(outcome.peers),
@@ -129,15 +127,15 @@ def _decision(number: int, record: Recorded, outcome: Outcome) -> dict[str, Any]
         "model_bytes": 100_000 * len(outcome.peers),
         "control_bytes": 0,
     }
-    return row | {name: last and getattr(last, name) for name in LOSSES}
+    return row | {column.name: last and getattr(last, column.name) for column in LAST_LOOK}
 
 
 def _metrics(config: RunConfig, number: int, rows: pl.DataFrame) -> dict[str, Any]:
-    record: dict[str, Any] = dict.fromkeys(METRICS)
+    record: dict[str, Any] = dict.fromkeys(schema("metrics"))
     reasons = rows["reason"].to_list()
     sums = ("evaluations", "merged", "transferred", "model_bytes", "control_bytes")
     record |= {name: int(rows[name].sum()) for name in (*sums, "probe_input_bytes", "probe_answer_bytes", "degree")}
-    record |= {name: reasons.count(name.removeprefix("reason_")) for name in METRICS if name.startswith("reason_")}
+    record |= {name: reasons.count(name.removeprefix("reason_")) for name in record if name.startswith("reason_")}
     record |= {"round": number, "train_loss": 1 / (number + 1), "samples": 100}
     if (number + 1) % config.evaluation.every == 0 or number + 1 == config.rounds:
         own = [row["own_accuracy"] for row in _clients(config, number)]

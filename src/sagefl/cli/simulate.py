@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ __all__ = ["add_to"]
 
 def add_to(app: typer.Typer) -> None:
     """Register this module's commands."""
-    for command in (run, resume, compare, replay, config):
+    for command in (run, resume, compare, replay, config, columns):
         app.command()(command)
 
 
@@ -211,6 +212,21 @@ def config(
             typer.echo(_resolve(file, nested(parse_options(set_ or [])), None).to_toml())
 
 
+def columns(
+    only: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="metrics, decisions, clients, timings.")] = None,
+) -> None:
+    """Print what the tables of a run hold: every column with its type, unit and meaning."""
+    from ..runs.columns import TABLES, WRITERS
+    from ..runs.columns import columns as columns_of
+
+    if only is not None and only not in TABLES:
+        fail(f"there is no table {only!r}: {', '.join(TABLES)}")
+    out, head = console(), ("column", "type", "unit", "meaning")
+    for name in TABLES if only is None else (only,):
+        rows = [(c.name, c.kind, c.unit, c.explained) for c in columns_of(name, *WRITERS)]
+        out.print(f"{name}.parquet: {TABLES[name]}", table(head, rows, left=head), "", sep="\n")
+
+
 # Steps ------------------------------------------------------------------------------------------------------------
 
 
@@ -321,36 +337,41 @@ def _describe(c: RunConfig) -> str:
 
 
 def _print_comparison(runs: Mapping[str, RunDirectory], *notes: str) -> None:
+    from ..runs.columns import known_metrics
     from ..runs.summary import gossip_share
 
     results = {
         label: {**(run.summary or {}), "gossip": gossip_share(run.table("decisions"))} for label, run in runs.items()
     }
-    columns: list[tuple[str, Any]] = [
-        ("accuracy", lambda s: f"{s['accuracy']:.4f}"),
-        ("macro F1", lambda s: f"{s['macro_f1']:.4f}"),
-        ("client", lambda s: f"{s['client']:.4f}"),
-        ("weak", lambda s: f"{s['weak']:.4f}"),
+    measured = [metric for metric in known_metrics() if metric.title]
+    shown: list[tuple[str, Any]] = [
+        *((m.title, lambda s, m=m: _number(s.get(m.name), m.format)) for m in measured),
         ("certify", lambda s: f"{s['certified']:.1%}"),
         ("gossip", lambda s: f"{s['gossip']:.1%}"),
         ("evidence", lambda s: f"{s['budget']:.1%}"),
         ("probes MB", lambda s: f"{(s['probe_input_bytes'] + s['probe_answer_bytes']) / 1e6:.1f}"),
         ("models MB", lambda s: f"{s['model_bytes'] / 1e6:.1f}"),
     ]
-    rows = [(label, *(show(summary) for _, show in columns)) for label, summary in results.items()]
+    rows = [(label, *(show(summary) for _, show in shown)) for label, summary in results.items()]
     out = console()
-    names = [name.replace(" ", "\n") if out.is_terminal else name for name, _ in columns]
-    shown = table(("method", *names), rows, left=("method",))
-    shown.padding = (0, 1, 0, 0)  # so that it fits eighty columns
+    names = [name.replace(" ", "\n") if out.is_terminal else name for name, _ in shown]
+    made = table(("method", *names), rows, left=("method",))
+    made.padding = (0, 1, 0, 0)  # so that it fits eighty columns
     out.print()
-    out.print(shown)
-    out.print(
-        "\naccuracy, macro F1: all clients on the shared test set; client, weak: mean and worst on their own held-out\n"
-        "data; certify, gossip: shares of decisions, the rest committed uncertified or exchanged nothing; evidence:\n"
-        "share of a fixed budget of 128 anchors per neighbour."
+    out.print(made)
+    meanings = "; ".join(f"{metric.title}: {metric.meaning}" for metric in measured)
+    rest = (
+        "certify, gossip: shares of decisions, the rest committed uncertified or exchanged nothing; evidence: share "
+        "of a fixed budget of 128 anchors per neighbour."
     )
+    out.print("\n" + fill(f"{meanings}; {rest}", 110))
     for note in notes:
         out.print(note)
+
+
+def _number(value: float | None, format: str) -> str:
+    """A result; a run from before there was such a metric has none."""
+    return "-" if value is None else f"{value:{format}}"
 
 
 def _print_replay(results: Sequence[Any]) -> None:

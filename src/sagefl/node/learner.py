@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from ..data import IID, Dataset, Federation, load
 from ..exchange import Mix, Sizes
 from ..learning.layout import Layout
+from ..learning.measuring import measure
 from ..learning.models import build_model
 from ..learning.population import Population
-from ..learning.tasks import Answer, Confusion, Evaluate, InspectModels, MixBlocks, ReadPart, Score, Train
+from ..learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
 from ..learning.training import LocalTraining, TrainingOptions
 from ..learning.workbench import Corpus, Workbench, latent_shape
+from ..runs.columns import Evaluation
 from ..selection.private import RandomisedResponse
 from ..selection.scoring import Outputs, Scoring
 from ..streams import stream
@@ -128,20 +130,13 @@ class Learner:
 
     # Measuring ----------------------------------------------------------------------------------------------------
 
-    def evaluate(self, *, last: bool) -> dict[str, float]:
-        """The paper's numbers for this node: the shared test set, and its own held-out samples."""
-        confusion = Confusion(ME, self._test_subset(last)).run(self.bench)
-        right, ce = Evaluate(ME, self.roles.eval).run(self.bench)
-        own = right / len(self.roles.eval)
-        hit, seen = np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1)
-        f1 = np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)
-        return {
-            "accuracy": float(hit.sum() / confusion.sum()),
-            "macro_f1": float(f1.mean()),
-            "client": own,
-            "weak": own,
-            "client_ce": ce,
-        }
+    def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
+        """Carry out tasks on this node's rows, one after another."""
+        return carry_out(tasks, self.bench)
+
+    def evaluate(self, *, last: bool) -> Evaluation:
+        """This node's predictor on the shared test set and on its own held-out samples."""
+        return Evaluation(*measure(self, self._test_subset(last), {ME: self.roles.eval}))
 
     def sizes(self, mechanism: RandomisedResponse | None) -> Sizes:
         """Bytes of what moves."""

@@ -22,8 +22,9 @@ import numpy.typing as npt
 from ..data import Dataset, load
 from ..exchange import ExchangeLayer, Sizes
 from ..methods import Method
-from ..runs.rundir import SUMMED
-from ..selection import Decision, Reason, State
+from ..runs.columns import Evaluated, Evaluation
+from ..runs.recording import Clock
+from ..selection import Decision, State
 from ..selection.outcome import decode, encode
 from ..selection.private import PrivateAnswers
 from .account import KeptAccount
@@ -36,7 +37,7 @@ from .identity import Identity
 from .journal import Journal
 from .learner import Learner
 from .metrics import Metrics
-from .recording import NODE_METRICS, Recorder, decision_row, traffic_of
+from .recording import NodeRecorder, decision_row, traffic_of
 from .service import Published, Server
 from .snapshots import Shelf
 from .status import write_status
@@ -65,7 +66,7 @@ class Node:
         self.method = self._method(data.classes)
         self.learner = Learner(config, self.method.training, data)
         self.mechanism = config.mechanism(self.learner.dataset.classes)
-        self.recorder = Recorder(config, self.mechanism, self.journal)
+        self.recorder = NodeRecorder(config, self.mechanism, self.journal)
         self.metrics = Metrics()
         self.published = self._published()
         pins = {name: n.key for name, n in config.neighbours.items()}
@@ -76,7 +77,7 @@ class Node:
         self._coming: list[int] = []  # neighbours that start with this one
         self._restarts = 0
         self._record: dict[str, Any] = {}
-        self._seconds: dict[str, float] = {}
+        self._clock = Clock()
         self.server: Server | None = None
 
     # Life ---------------------------------------------------------------------------------------------------------
@@ -171,28 +172,29 @@ class Node:
 
     def _one_round(self) -> None:
         number = self.round
-        self._seconds = {}
-        with self._phase("train"):
+        self._clock = Clock()
+        with self._clock.phase("train"):
             loss, samples = self.learner.train(number)
             self._publish(loss, samples)
         before = self._evaluate(number)
-        with self._phase("neighbours"):
+        with self._clock.phase("neighbours"):
             if number == 0:
                 self._wait_for(self._coming, lambda client: bool(client.describe().digest))
             wire = self._wire_bytes()
             active = self._active()
-        with self._phase("decide"):
+            self.published.degree = len(active)
+        with self._clock.phase("decide"):
             verdict = self._decide(number, active)
-        with self._phase("mix"):
+        with self._clock.phase("mix"):
             if verdict.mix is not None:
                 self.learner.mix(number, verdict.mix)
-        self._keep_state(verdict, len(active))
+        self._keep_state(verdict)
         after = self._evaluate(number)
-        with self._phase("record"):
+        with self._clock.phase("record"):
             self._write_down(verdict, active, loss, samples, before, after, self._wire_bytes() - wire)
         self.round = number + 1
         self._checkpoint(loss, samples)
-        self.metrics.round(self.round, len(active), self._record, self._seconds)
+        self.metrics.round(self.round, len(active), self._record, self._clock.seconds)
         self._report("running")
 
     def _publish(self, loss: float, samples: int) -> None:
@@ -257,25 +259,24 @@ class Node:
         if what in ("loss", "samples") and newest is not None:
             return newest.told(what)
         if what == "degree":
-            return len(self.clients)
+            return self.published.degree
         return np.asarray((self.state or {}).get(what, 0.0), dtype=np.float64)
 
     def _heard(self, number: int, fault: Fault) -> None:
         name = self.config.numbers[number]
         self.journal.event(f"fault-{fault.kind}", peer=name, round=self.round, why=str(fault))
 
-    def _keep_state(self, verdict: Verdict, degree: int) -> None:
+    def _keep_state(self, verdict: Verdict) -> None:
         if verdict.outcome.state is not None:
             self.state = verdict.outcome.state
             self.published.state = dict(verdict.outcome.state)
-        self.published.degree = degree
         self._restarts += verdict.restarts
 
-    def _evaluate(self, number: int) -> dict[str, float] | None:
+    def _evaluate(self, number: int) -> Evaluation | None:
         last = number + 1 == self.config.rounds
         if not last and (number + 1) % self.config.evaluation.every:
             return None
-        with self._phase("evaluate"):
+        with self._clock.phase("evaluate"):
             return self.learner.evaluate(last=last)
 
     # Writing down -------------------------------------------------------------------------------------------------
@@ -286,8 +287,8 @@ class Node:
         active: Mapping[int, Neighbour],
         loss: float,
         samples: int,
-        before: Mapping[str, float] | None,
-        after: Mapping[str, float] | None,
+        before: Evaluation | None,
+        after: Evaluation | None,
         wire: int,
     ) -> None:
         client, outcome = self.config.number, verdict.outcome
@@ -295,23 +296,18 @@ class Node:
         merged = outcome.peers if verdict.mix is not None else ()
         digest = ",".join(active[int(p)].digest.hex() for p in merged)  # type: ignore[call-overload]
         row = decision_row(self.round, client, verdict, traffic, digest)
-        self.recorder.decided.add([row])
-        record: dict[str, Any] = dict.fromkeys(NODE_METRICS)
-        record |= {
-            "round": self.round,
-            "train_loss": loss,
-            "samples": samples,
-            "degree": row["degree"],
-            "wire_bytes": wire,
-            "restarts": verdict.restarts,
-        }
-        record |= {name: row[name] for name in SUMMED}
-        record |= {f"reason_{reason}": int(reason is outcome.reason) for reason in Reason}
-        if before is not None and after is not None:
-            record |= dict(after) | {f"before_{name}": value for name, value in before.items()}
-            self.recorder.per_client.add([_client_row(self.round, client, before, after)])
-        self.recorder.metrics.add([record])
-        self.recorder.timings.add([{"round": self.round, **self._seconds}])
+        self.recorder.decisions.add([row])
+        record = self.recorder.enter(
+            self.round,
+            [row],
+            loss=loss,
+            samples=samples,
+            evaluated=None if before is None or after is None else Evaluated(before, after),
+            clients=[client],
+            wire_bytes=wire,
+            restarts=verdict.restarts,
+        )
+        self.recorder.time(self.round, self._clock)
         self.recorder.losses(self.round, verdict)
         self._record = {**record, "reason": outcome.reason.value, "chosen": [self._name(p) for p in outcome.peers]}
         self.journal.event("round", round=self.round, **_brief(self._record))
@@ -320,7 +316,7 @@ class Node:
         states: dict[str, Any] = {"restarts": self._restarts, "loss": float(np.nan_to_num(loss)), "samples": samples}
         if self.state is not None:
             states["selector"] = encode(self.state)
-        with self._phase("checkpoint"):
+        with self._clock.phase("checkpoint"):
             self.recorder.checkpoint(self.round, self.learner.population, self._checkpoint_identity, states)
 
     def _report(self, phase: str) -> None:
@@ -343,14 +339,6 @@ class Node:
         self.recorder.attempt("status", lambda: write_status(Path(self.config.directory), content))
 
     # Pieces -------------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
 
     def _check_setting(self, insecure: bool) -> None:
         c = self.config
@@ -434,19 +422,6 @@ class Node:
     def _checkpoint_identity(self) -> str:
         run, learner = self.recorder.run_config, self.learner
         return f"{run.digest}-{self.config.number}-{learner.federation.digest[:12]}-{learner.layout.digest[:12]}"
-
-
-def _client_row(
-    round: int, client: int, before: Mapping[str, float], after: Mapping[str, float]
-) -> dict[str, float | int]:
-    return {
-        "round": round,
-        "client": client,
-        "accuracy": after["accuracy"],
-        "macro_f1": after["macro_f1"],
-        "own_accuracy": after["client"],
-        "own_accuracy_before": before["client"],
-    }
 
 
 def _brief(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
+from ..runs.columns import shown
 from .config import host_and_port
 from .errors import NodeError
 
@@ -68,9 +69,9 @@ class Metrics:
         """A round is done."""
         self._round.set(number)
         self._neighbours.set(active)
-        for name in ("train_loss", "accuracy", "client", "wire_bytes"):
-            if record.get(name) is not None:
-                self._value.labels(name).set(record[name])
+        for column in shown("node"):
+            if record.get(column.name) is not None:
+                self._value.labels(column.name).set(record[column.name])
         for phase, spent in seconds.items():
             self._seconds.labels(phase).inc(max(spent, 0.0))
 

@@ -1,8 +1,7 @@
 """What a node leaves on disk: the same run directory as a simulated run, with this node as its only client.
 
-Beyond the simulator's columns, ``decisions.parquet`` has how often a decision restarted, whom it lost, and the digest
-of what was merged; ``metrics.parquet`` has the bytes of all messages. Failing to write never ends a node: it is an
-event, and the next round tries again.
+A few columns more than the simulator's say what a network adds: restarts, lost peers, bytes on the wire. Failing to
+write never ends a node: it is an event, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -12,49 +11,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 
 from ..exchange import ExchangeLayer, Sizes, Traffic
 from ..learning.population import Population
 from ..runs import checkpoint
+from ..runs.columns import Decided
 from ..runs.files import RunError, explained
 from ..runs.losses import Recorded, losses_path, write_losses
-from ..runs.rundir import CLIENTS, DECISIONS, METRICS, TIMINGS, RunDirectory, Table, audit_row
-from ..runs.summary import summarise
+from ..runs.recording import Recorder
+from ..runs.rundir import RunDirectory
 from ..selection.private import RandomisedResponse
 from .config import NodeConfig
 from .deciding import Verdict
 from .journal import Journal
 
-__all__ = ["NODE_DECISIONS", "NODE_METRICS", "NODE_TIMINGS", "Recorder", "decision_row", "traffic_of"]
-
-_DECIDED: dict[str, Any] = {"restarts": pl.Int32, "lost": pl.List(pl.Int32), "digest": pl.String, "rejected": pl.Int32}
-_ROUND: dict[str, Any] = {"wire_bytes": pl.Int64, "restarts": pl.Int32}
-_TIMED: dict[str, Any] = {"neighbours": pl.Float64}
-NODE_DECISIONS = pl.Schema({**DECISIONS, **_DECIDED})
-NODE_METRICS = pl.Schema({**METRICS, **_ROUND})
-NODE_TIMINGS = pl.Schema({**TIMINGS, **_TIMED})
+__all__ = ["NodeRecorder", "decision_row", "traffic_of"]
 
 
-class Recorder:
+class NodeRecorder(Recorder):
     """One node's run directory."""
 
     def __init__(self, config: NodeConfig, mechanism: RandomisedResponse | None, journal: Journal) -> None:
+        super().__init__(RunDirectory(Path(config.directory)), "node")
         self.config, self.journal = config, journal
         self.run_config = config.run_config()
         self._classes = None if mechanism is None else mechanism.classes
-        self.directory = RunDirectory(Path(config.directory))
-        path = self.directory.path
-        self.metrics = Table(path / "metrics.parquet", NODE_METRICS)
-        self.decided = Table(path / "decisions.parquet", NODE_DECISIONS)
-        self.per_client = Table(path / "clients.parquet", CLIENTS)
-        self.timings = Table(path / "timings.parquet", NODE_TIMINGS)
-
-    @property
-    def _tables(self) -> tuple[Table, ...]:
-        return self.metrics, self.decided, self.per_client, self.timings
 
     def prepare(self) -> None:
         """Make the directory this node's, or find it so."""
@@ -72,8 +55,7 @@ class Recorder:
         if found is not None:
             checkpoint.restore(found, population)
         first = 0 if found is None else found.round
-        for table in self._tables:
-            table.keep_before(first)
+        self.keep_before(first, clients=1)
         return first, {} if found is None else found.states
 
     def attempt(self, what: str, write: Callable[[], None]) -> bool:
@@ -90,8 +72,7 @@ class Recorder:
         """Write the tables and the checkpoint from which `round` is the next; False if that failed."""
 
         def write() -> None:
-            for table in self._tables:
-                table.write()
+            self.write()
             checkpoint.save(self.directory.path, round, population, identity, states)
 
         return self.attempt(f"checkpoint of round {round}", write)
@@ -112,12 +93,10 @@ class Recorder:
 
     def finish(self, restarts: int) -> dict[str, Any]:
         """Write the end result."""
-        summary = summarise(self.metrics.frame(), self.decided.frame())
-        summary = {"method": self.config.method.id, **summary, "restarts": restarts}
+        summary = {"method": self.config.method.id, **self.summary(), "restarts": restarts}
 
         def write() -> None:
-            for table in self._tables:
-                table.write()
+            self.write()
             self.directory.finish(summary)
 
         self.attempt(f"results in {self.directory.path}", write)
@@ -136,8 +115,8 @@ def traffic_of(client: int, verdict: Verdict, exchange: ExchangeLayer, sizes: Si
 
 
 def decision_row(round: int, client: int, verdict: Verdict, traffic: Traffic, digest: str) -> dict[str, Any]:
-    """The audit of one decision, as the simulator writes it."""
-    return audit_row(round, client, verdict.decision.hood, verdict.outcome, traffic) | {
+    """The audit of one decision."""
+    return Decided(round, client, verdict.decision.hood, verdict.outcome, traffic).row() | {
         "restarts": verdict.restarts,
         "lost": sorted(verdict.lost),
         "digest": digest,

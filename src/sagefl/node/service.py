@@ -49,7 +49,7 @@ class Published:
     private: PrivateAnswers | None = None
     account: KeptAccount | None = None
     round: int = 0
-    degree: int = 0  # active neighbours in the last round
+    degree: int = 0  # active neighbours in the newest round
     state: Mapping[str, Any] = field(default_factory=dict)  # what the method keeps
     closing: bool = False
 

@@ -20,20 +20,20 @@ from typing import Any
 
 import polars as pl
 
+from ..runs.columns import TABLES, columns, schema
 from ..runs.config import RunConfig
 from ..runs.losses import losses_path, perturbed_classes, read_losses, write_losses
-from ..runs.rundir import CLIENTS, RunDirectory
+from ..runs.recording import fitted
+from ..runs.rundir import RunDirectory
 from ..runs.summary import summarise
 from ..topology import build
 from .config import NodeConfig
 from .errors import NodeError
 from .identity import Authority
-from .recording import NODE_DECISIONS, NODE_METRICS, NODE_TIMINGS
 from .status import read_status
 
 __all__ = ["Swarm", "merge_runs"]
 
-MEANS = ("accuracy", "macro_f1", "client", "client_ce", "train_loss", "test_images", "diversity", "pull_gini")
 GRACE = 20.0  # seconds a node has to end a round and write its checkpoint
 
 
@@ -186,35 +186,24 @@ def merge_runs(parts: Sequence[Path], out: Path) -> dict[str, Any]:
     config = RunConfig.parse(directories[0].config.model_dump())
     target = RunDirectory(out)
     target.prepare(config)
-    decisions = pl.concat([d.table("decisions") for d in directories]).sort("round", "client")
-    clients = pl.concat([d.table("clients") for d in directories]).sort("round", "client")
-    metrics = _merged_metrics(pl.concat([d.table("metrics") for d in directories]))
-    timings = pl.concat([d.table("timings") for d in directories]).group_by("round").mean().sort("round")
-    tables = {"decisions": (decisions, NODE_DECISIONS), "clients": (clients, CLIENTS)}
-    tables |= {"metrics": (metrics, NODE_METRICS), "timings": (timings, NODE_TIMINGS)}
-    for name, (frame, schema) in tables.items():
-        frame.select(*schema).cast(schema).write_parquet(out / f"{name}.parquet")
-    _merge_losses(parts, out, metrics["round"].to_list())
+    tables = {name: _merged(name, [directory.table(name) for directory in directories]) for name in TABLES}
+    for name, frame in tables.items():
+        frame.write_parquet(out / f"{name}.parquet")
+    _merge_losses(parts, out, tables["metrics"]["round"].to_list())
     _merge_events(parts, out)
-    summary = {"method": config.method.id, **summarise(metrics, decisions)}
+    summary = {"method": config.method.id, **summarise(tables["metrics"], tables["decisions"])}
     target.finish(summary)
     return summary
 
 
-def _merged_metrics(rows: pl.DataFrame) -> pl.DataFrame:
-    """A row per round: traffic and evidence add up, accuracies are means over nodes, Weak is the worst."""
-    means = [n for n in rows.columns if n.endswith(MEANS)]
-    lowest = [n for n in rows.columns if n.endswith("weak")]
-    sums = [n for n in rows.columns if n not in (*means, *lowest, "round")]
-    return (
-        rows.group_by("round")
-        .agg(
-            *(pl.col(n).mean() for n in means),
-            *(pl.col(n).min() for n in lowest),
-            *(pl.col(n).sum() for n in sums),
-        )
-        .sort("round")
-    )
+def _merged(table: str, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Rows of clients side by side; rows of rounds as one, each column combined as its definition says."""
+    kinds = schema(table, "node")
+    rows = pl.concat([fitted(part, kinds) for part in parts])
+    if table in ("decisions", "clients"):
+        return rows.sort("round", "client")
+    how = [getattr(pl.col(column.name), column.combine)() for column in columns(table, "node") if column.combine]
+    return rows.group_by("round").agg(how).sort("round").select(*kinds).cast(kinds)
 
 
 def _merge_losses(parts: Sequence[Path], out: Path, rounds: Sequence[int]) -> None:

@@ -1,6 +1,6 @@
 """What can be set: every key of a config with its meaning, default and choices, and all of it as a TOML file to edit.
 
-Read off the schema itself, so that the command line and the reference of the documentation cannot fall behind it.
+Read off the schema itself, so that neither the command line nor the reference can fall behind it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-__all__ = ["Key", "Table", "tables", "template"]
+__all__ = ["Key", "Section", "sections", "template"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Table:
+class Section:
     """One section: its dotted name ("" at the top), what it is about, and its own keys."""
 
     path: str
@@ -43,34 +43,34 @@ class Table:
     named: str = ""  # where there is such a section for each NAME that the user gives: what names it
 
 
-def tables(schema: type[BaseModel], path: str = "", set_here: BaseModel | None = None) -> Iterator[Table]:
+def sections(schema: type[BaseModel], path: str = "", set_here: BaseModel | None = None) -> Iterator[Section]:
     """The section of a schema and those below it; `set_here` has the defaults where they are not the section's own."""
     keys: list[Key] = []
-    below: list[Table] = []
+    below: list[Section] = []
     prefix = f"{path}." if path else ""
     for name, field in schema.model_fields.items():
         default = _default(field) if set_here is None else getattr(set_here, name)
-        if (inner := _section(field.annotation)) is not None:
-            below += tables(inner, f"{prefix}{name}", default)
-        elif (inner := _section((get_args(field.annotation) or (None,))[-1])) is not None:  # a section for each name
-            below += (replace(each, named=field.description or "") for each in tables(inner, f"{prefix}{name}.NAME"))
+        if (inner := _schema(field.annotation)) is not None:
+            below += sections(inner, f"{prefix}{name}", default)
+        elif (inner := _schema((get_args(field.annotation) or (None,))[-1])) is not None:  # a section for each name
+            below += (replace(each, named=field.description or "") for each in sections(inner, f"{prefix}{name}.NAME"))
         else:
             keys.append(Key(name, field.annotation, default, field.is_required(), field.description or ""))
-    yield Table(path, _about(schema), tuple(keys))
+    yield Section(path, _about(schema), tuple(keys))
     yield from below
 
 
 def template(schema: type[BaseModel]) -> str:
     """A config file with every key at its default, explained; what has no default is there as a comment."""
-    return "\n\n".join("\n".join(_written(table)) for table in tables(schema)) + "\n"
+    return "\n\n".join("\n".join(_written(section)) for section in sections(schema)) + "\n"
 
 
-def _written(table: Table) -> Iterator[str]:
-    mark = "# " if table.named else ""
-    yield f"# {table.about}" + (f" {table.named.capitalize()}." if table.named else "")
-    if table.path:
-        yield f"{mark}[{table.path}]"
-    for key in table.keys:
+def _written(section: Section) -> Iterator[str]:
+    mark = "# " if section.named else ""
+    yield f"# {section.about}" + (f" {section.named.capitalize()}." if section.named else "")
+    if section.path:
+        yield f"{mark}[{section.path}]"
+    for key in section.keys:
         unset = "# " if key.default is None else mark
         value = _placeholder(key.kind) if key.default is None else _toml(key.default)
         yield f"{unset}{key.name} = {value}  # {_explained(key)}"
@@ -103,7 +103,7 @@ def _default(field: FieldInfo) -> Any:
     return None if field.is_required() else field.get_default(call_default_factory=True)
 
 
-def _section(kind: Any) -> type[BaseModel] | None:
+def _schema(kind: Any) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 

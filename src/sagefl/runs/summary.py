@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from .rundir import PRIVACY, SUMMARY
+from .columns import BYTES, columns, known_metrics
 
 __all__ = ["gossip_share", "stop_shares", "summarise"]
 
@@ -22,9 +22,10 @@ def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: 
     """Accuracy at the last evaluation (None before there is one), evidence, communication and mechanisms of a run."""
     evaluated = metrics.filter(pl.col("accuracy").is_not_null())
     last: dict[str, Any] = evaluated.row(-1, named=True) if evaluated.height else {}
+    measured = [metric.name for metric in known_metrics()]
     return {
         "rounds": metrics.height,
-        **{name: last.get(name) for name in (*SUMMARY, *(f"before_{name}" for name in SUMMARY))},
+        **{name: last.get(name) for name in (*measured, *(f"before_{name}" for name in measured))},
         "accuracy_last3": float(np.mean(evaluated["accuracy"][-3:].to_numpy())) if last else None,
         **_evidence(decisions, largest_stage),
         **_communication(decisions),
@@ -37,7 +38,8 @@ def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: 
 
 def _privacy(metrics: pl.DataFrame) -> dict[str, Any]:
     """Epsilon given away by the worst-off client: per answer, in its worst round, in all; nothing without privacy."""
-    return {name: metrics[name].max() for name in PRIVACY if name in metrics.columns}
+    names = [column.name for column in columns("metrics", "private") if column.only]
+    return {name: metrics[name].max() for name in names if name in metrics.columns}
 
 
 def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = (16, 32, 64, 128)) -> dict[str, float]:
@@ -81,8 +83,7 @@ def _evidence(decisions: pl.DataFrame, largest: int) -> dict[str, Any]:
 def _communication(decisions: pl.DataFrame) -> dict[str, Any]:
     """CommOH relative to random gossip, which moves one model wherever there is a neighbour; bytes by kind."""
     gossip = max(decisions.filter(pl.col("degree") > 0).height, 1)
-    kinds = ("probe_input_bytes", "probe_answer_bytes", "model_bytes", "control_bytes")
-    sums = {kind: int(decisions[kind].sum()) for kind in kinds}
+    sums = {kind: int(decisions[kind].sum()) for kind in BYTES}
     return {
         "merged": decisions["merged"].sum() / gossip,
         "transferred": decisions["transferred"].sum() / gossip,

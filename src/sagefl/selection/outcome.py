@@ -38,21 +38,26 @@ class Reason(StrEnum):
     NONE = "none"  # no exchange: no active neighbour, or the rule never exchanges
 
 
+def audited(meaning: str) -> Any:
+    """A field of `Stage` that the audit of a decision keeps a column for; None where a rule does not use it."""
+    return field(default=None, metadata={"meaning": meaning})
+
+
 @dataclass(slots=True)  # not frozen: freezing triples what making one costs, and every look makes one
 class Stage:
-    """One look at the evidence. Fields a rule does not use stay None."""
+    """One look at the evidence. Fields a rule does not use stay None; lists have the peers' order."""
 
     anchors: int
     fired: str  # certified | cost | exhausted | committed | continue
-    test: str | None = None  # what the certificate looks at: advantage | gap | wealth | trim | sign; None: none
-    risks: tuple[float, ...] | None = None  # per peer, in the order the peers were given
-    radius: float | None = None  # r of eq:radius
-    width: float | None = None  # what the certificate compares with: 2r, or 2r(1 - 1/d) when tight
-    advantage: float | None = None  # A of eq:gossip-advantage
-    gap: float | None = None  # runner-up minus best
-    next_cost: float | None = None  # price of the next stage in risk units (eq:stage-cost)
-    wealth: tuple[float, ...] | None = None  # largest log-wealth so far per peer; one -log p for the sign tests
-    threshold: float | None = None  # log-threshold the wealth must reach
+    test: str | None = audited("what the certificate looks at: advantage, gap, wealth, trim or sign")
+    risks: tuple[float, ...] | None = audited("each peer's mean loss on the anchors it was asked about")
+    radius: float | None = audited("r of eq:radius")
+    width: float | None = audited("what the certificate compares with: 2r, or 2r(1 - 1/d) when tight")
+    advantage: float | None = audited("A of eq:gossip-advantage: mean risk minus the best one")
+    gap: float | None = audited("risk of the runner-up minus the best one")
+    next_cost: float | None = audited("price of the next stage in units of risk (eq:stage-cost)")
+    wealth: tuple[float, ...] | None = audited("each peer's largest log-wealth so far; of sign tests one -log p")
+    threshold: float | None = audited("log-threshold that the wealth must reach")
     scores: tuple[float, ...] | None = None  # per peer, for rules that rank by a score of their own
 
 

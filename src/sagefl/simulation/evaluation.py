@@ -10,33 +10,19 @@ from math import isfinite
 import numpy as np
 import numpy.typing as npt
 
-from ..learning.tasks import Answer, Confusion, Evaluate, Gram, Score
-from ..runs.rundir import SUMMARY
+from ..learning.measuring import measure
+from ..learning.tasks import Answer, Gram, Score
+from ..runs.columns import Evaluation
 from ..selection import Outcome, Selector
 from ..selection.scoring import LABEL_ERRORS, Scoring
 from .engines import Engine
 from .world import World
 
-__all__ = ["Evaluation", "Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini", "macro_f1"]
+__all__ = ["Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini"]
 
 Floats = npt.NDArray[np.float64]
 _Snapshot = tuple[int, int]  # a peer and how many rounds old its model is
 DIVERSITY_CLIENTS = 100  # representations compared at most; enough for a mean, flat in K
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Every client's full predictor on the shared test set and on its own evaluation samples."""
-
-    accuracy: Floats  # per client, on the test images
-    f1: Floats  # per client, macro over classes
-    client: Floats  # per client, on its own evaluation samples
-    ce: Floats  # per client, clipped cross-entropy there
-
-    def summary(self, prefix: str = "") -> dict[str, float]:
-        """The paper's four numbers (global accuracy, macro-F1, Client, Weak) and the logged clipped cross-entropy."""
-        means = (self.accuracy.mean(), self.f1.mean(), self.client.mean(), self.client.min(), self.ce.mean())
-        return {f"{prefix}{name}": float(value) for name, value in zip(SUMMARY, means, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -64,24 +50,8 @@ class Measured:
 
 
 def evaluate(world: World, engine: Engine, subset: npt.NDArray[np.int64]) -> Evaluation:
-    """Evaluate the present rows; the means over clients are unweighted."""
-    clients = range(world.clients)
-    confusions = engine.map([Confusion(k, subset) for k in clients])
-    own = engine.map([Evaluate(k, world.evaluation_sets[k]) for k in clients])
-    sizes = np.array([len(s) for s in world.evaluation_sets])
-    return Evaluation(
-        accuracy=np.array([np.trace(c) / c.sum() for c in confusions]),
-        f1=np.array([macro_f1(c) for c in confusions]),
-        client=np.array([right for right, _ in own]) / sizes,
-        ce=np.array([ce for _, ce in own]),
-    )
-
-
-def macro_f1(confusion: npt.NDArray[np.int64]) -> float:
-    """Mean F1 over all classes; a class never seen nor predicted counts 0."""
-    hit = np.diag(confusion)
-    seen = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return float(np.mean(np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)))
+    """Evaluate the present rows of all clients."""
+    return Evaluation(*measure(engine, subset, dict(enumerate(world.evaluation_sets))))
 
 
 def diversity(world: World, engine: Engine) -> float | None:

@@ -15,19 +15,21 @@ from ..exchange import delivered
 from ..learning.tasks import Train
 from ..methods import Method, method
 from ..runs import checkpoint
+from ..runs.columns import Evaluation
 from ..runs.config import Execution, RunConfig
 from ..runs.files import RunError, explained
 from ..runs.losses import losses_path, write_losses
+from ..runs.recording import Clock
 from ..runs.rundir import RunDirectory
 from ..selection import Decision, Outcome, State
 from ..selection.outcome import decode, encode
 from ..signals import stoppable
 from .engines import Engine, make_engine
 from .engines.base import LostRowsError
-from .evaluation import Evaluation, Measured, ProxyCheck, check_proxy, diversity, evaluate
+from .evaluation import Measured, ProxyCheck, check_proxy, diversity, evaluate
 from .misbehaving import PublishTwofold
 from .privacy import PrivacyLedger, make_private
-from .recording import Clock, Recorder, Round
+from .recording import Round, SimulationRecorder
 from .waves import Waves
 from .world import World
 
@@ -87,7 +89,7 @@ class Simulator:
             make_private(self.method, how)
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
         self.states: dict[int, State] = {}
-        self.recorder = Recorder(self.directory, self.world, self.method.exchange)
+        self.recorder = SimulationRecorder(self.directory, self.world, self.method.exchange)
 
     @property
     def asked_to_stop(self) -> bool:
@@ -328,7 +330,7 @@ class Simulator:
                 f"no good checkpoint is left in {self.directory.path}: start in another --out"
             )
         first = 0 if found is None else found.round
-        self.recorder.keep_before(first)
+        self.recorder.keep_before(first, self.world.clients)
         if found is not None:
             checkpoint.restore(found, engine.population)
             self.method.exchange.load(decode(found.states["exchange"]))

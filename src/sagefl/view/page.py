@@ -20,6 +20,7 @@ from typing import Any
 from ..errors import SageflError
 from ..extras import how_to_install
 from .plain import embedded
+from .tables import headings
 
 __all__ = ["ASSETS", "CSP", "MODULES", "asset", "frozen_page", "live_page", "plotly_source"]
 
@@ -71,7 +72,7 @@ def live_page(title: str = "sagefl") -> str:
     """The page of the server; everything it needs is fetched from beside it."""
     head = '<link rel="stylesheet" href="static/style.css"><link rel="icon" href="static/icon.svg">'
     preload = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in MODULES)
-    return _document(title, head + preload, _body(), '<script type="module" src="static/main.js"></script>')
+    return _document(title, head + preload, '<script type="module" src="static/main.js"></script>')
 
 
 def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str:
@@ -91,24 +92,24 @@ def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str
     )
     blocks = [f'<script type="application/json" id="data">{embedded(data)}</script>']
     blocks += [f"<script>{script}</script>" for script in scripts]
-    return _document(title, head, _body(), "\n".join(blocks))
+    return _document(title, head, "\n".join(blocks))
 
 
 def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _document(title: str, head: str, body: str, scripts: str) -> str:
+def _document(title: str, head: str, scripts: str) -> str:
+    columns = f'<script type="application/json" id="columns">{embedded(headings())}</script>'
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f"<title>{html.escape(title)}</title>{head}</head>\n<body>\n{body}\n{scripts}\n</body></html>\n"
+        f"<title>{html.escape(title)}</title>{head}</head>\n<body>\n{_BODY}\n{columns}\n{scripts}\n</body></html>\n"
     )
 
 
-def _body() -> str:
-    return """\
+_BODY = """\
 <a class="skip" href="#main">Skip to the content</a>
 <header>
   <h1>sagefl <span id="subtitle">ask before you download</span></h1>

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from ..errors import SageflError
+from ..runs.columns import known_metrics
 from ..runs.config import RunConfig, method_label
 from ..runs.files import RunError
 from ..runs.rundir import RunDirectory
@@ -212,7 +213,7 @@ def _measured(run: Run) -> dict[str, Any]:
         evaluated = metrics.filter(pl.col("accuracy").is_not_null())
         if evaluated.height:
             row = evaluated.row(-1, named=True)
-            last = {k: row.get(k) for k in ("round", "accuracy", "macro_f1", "client", "weak")}
+            last = {name: row.get(name) for name in ("round", *(m.name for m in known_metrics() if m.title))}
     if {"evaluations", "degree"} <= set(metrics.columns) and (degrees := float(metrics["degree"].sum())):
         last["budget"] = float(metrics["evaluations"].sum()) / (128 * degrees)
     signature = run.signature("metrics.parquet")

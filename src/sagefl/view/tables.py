@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 
+from ..runs.columns import known_metrics, shown
 from .plain import numbers
 from .shelf import Run
 
-__all__ = ["CODES", "clients", "decisions", "rounds"]
+__all__ = ["CODES", "clients", "decisions", "headings", "rounds"]
 
 CODES = {
     "certified": "c",
@@ -27,21 +28,17 @@ CODES = {
     "failed": "f",
     "none": "-",
 }  # one letter per decision; how the page sends twelve thousand of them
-CHARTED = (
-    "train_loss",
-    "accuracy",
-    "macro_f1",
-    "client",
-    "weak",
-    "degree",
-    "evaluations",
-    "probe_input_bytes",
-    "probe_answer_bytes",
-    "model_bytes",
-    "control_bytes",
-    "diversity",
-    "pull_gini",
-)
+
+
+def headings() -> dict[str, Any]:
+    """How the page names columns: what an evaluation measures, and the kinds of bytes."""
+    measured = [column for column in known_metrics() if column.title]
+    moved = [column for column in shown() if column.unit == "bytes"]
+    kept = ("name", "title", "meaning", "format")
+    return {
+        kind: [{key: getattr(column, key) for key in kept} for column in of_kind]
+        for kind, of_kind in (("measured", measured), ("bytes", moved))
+    }
 
 
 def rounds(run: Run, since: int = 0) -> dict[str, Any]:
@@ -50,7 +47,7 @@ def rounds(run: Run, since: int = 0) -> dict[str, Any]:
     start = since if 0 <= since <= metrics.height else 0
     part = metrics.slice(start)
     nothing = [None] * part.height
-    columns = {name: numbers(part[name]) if name in part.columns else nothing for name in CHARTED}
+    columns = {c.name: numbers(part[c.name]) if c.name in part.columns else nothing for c in shown()}
     reasons = {
         reason: part[f"reason_{reason}"].to_list()
         for reason in CODES

@@ -23,6 +23,7 @@ import polars as pl
 
 from ..data import load
 from ..errors import SageflError
+from ..runs.columns import BYTES, LAST_LOOK
 from ..runs.config import RunConfig
 from ..runs.files import RunError
 from ..runs.losses import Recorded, first_losses, losses_path, read_losses
@@ -40,7 +41,7 @@ from .world import is_code
 
 __all__ = ["unfold", "unfold_losses"]
 
-AUDITED = ("risks", "advantage", "gap", "radius", "width", "next_cost", "wealth", "threshold")
+AUDITED = tuple(column.name for column in LAST_LOOK)
 BETTING = ("wealth", "trim")
 
 
@@ -96,8 +97,8 @@ def _places(table: pl.DataFrame) -> dict[int, Array]:
 
 def _header(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
     names = ("round", "client", "degree", "pool", "peers", "chosen", "weights", "reason", "anchors", "evaluations")
-    audit = {name: row.get(name) for name in (*names, "stages", "test", *AUDITED)}
-    sent = sum(row.get(k) or 0 for k in ("probe_input_bytes", "probe_answer_bytes", "model_bytes", "control_bytes"))
+    audit = {name: row.get(name) for name in (*names, "stages", *AUDITED)}
+    sent = sum(row.get(kind) or 0 for kind in BYTES)
     return plain({"method": run.config.method.id, "bytes": sent} | audit | {"audit": audit})  # type: ignore[no-any-return]
 
 
@@ -107,7 +108,7 @@ def _last_stage(row: Mapping[str, Any]) -> dict[str, Any]:
         return {"stages": [], "sentences": []}
     fired = row["reason"] if row["reason"] in ("certified", "cost", "exhausted", "committed") else "continue"
     values: dict[str, Any] = {name: tuple(v) if isinstance(v := row.get(name), list) else v for name in AUDITED}
-    stage = Stage(anchors=row["anchors"], fired=fired, test=row.get("test"), **values)
+    stage = Stage(anchors=row["anchors"], fired=fired, **values)
     sentence = stage_sentence(stage, row["peers"])
     return {"stages": [_stage(stage)], "sentences": [sentence]}
 
@@ -222,13 +223,13 @@ def _agrees(outcome: Outcome, row: Mapping[str, Any]) -> bool:
     if ended != (row["reason"], row["chosen"], row["anchors"], row["evaluations"], row["stages"]):
         return False
     last = outcome.trace[-1] if outcome.trace else None
-    return last is None or all(_alike(getattr(last, name), row.get(name)) for name in AUDITED)
+    return last is None or all(_alike(getattr(last, name), row[name]) for name in AUDITED if name in row)
 
 
 def _alike(a: Any, b: Any) -> bool:
     """Equal, but for losses that were packed as float32."""
-    if a is None or b is None:
-        return a is None and b is None
+    if a is None or b is None or isinstance(a, str):
+        return bool(a == b)
     return bool(np.allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-6, atol=1e-9))
 
 

@@ -1,7 +1,9 @@
 // The charts of the runs view, drawn by plotly once it has arrived; the page does not wait for it.
-import { byteText, el, fixed, foldedTable, dataTable, percent, replace } from "./dom.js";
-import { Missing } from "./source.js";
-import { BYTE_KINDS, GROUPS, REASONS, lineStyle } from "./palette.js";
+import { byteText, dataTable, el, foldedTable, formatted, replace } from "./dom.js";
+import { COLUMNS, Missing } from "./source.js";
+import { BYTE_STYLES, GROUPS, REASONS, lineStyle } from "./palette.js";
+
+const BYTE_KINDS = COLUMNS.bytes.map(({ name, title }, i) => [name, title, ...BYTE_STYLES[i % BYTE_STYLES.length]]);
 
 let plotlyPromise = null;
 
@@ -51,8 +53,11 @@ function line(run, data, extra = {}) {
   };
 }
 
-function curves(name) {
-  return (entries) => entries.map(({ run, rounds }) => line(run, evaluated(rounds.columns, name)));
+function curves({ name, format }) {
+  return (entries) => entries.map(({ run, rounds }) => {
+    const text = { hovertemplate: `${shown(run.label)}<br>round %{x}: %{y:${format}}<extra></extra>` };
+    return line(run, evaluated(rounds.columns, name), text);
+  });
 }
 
 // Mean over clients with the band from the lower to the upper quartile, and the weakest client below it.
@@ -112,11 +117,16 @@ function reasonTraces({ rounds, run }) {
 
 const UNITY = { yaxis: { rangemode: "tozero", tickformat: ".0%" }, xaxis: { title: { text: "round" } } };
 
+// A chart for everything that an evaluation measures; `client` and `weak` share one.
+const measuredCharts = COLUMNS.measured.filter(({ name }) => name !== "client" && name !== "weak").map((column) => ({
+  id: column.name, title: column.meaning[0].toUpperCase() + column.meaning.slice(1), format: column.format,
+  traces: curves(column), layout: { xaxis: { title: { text: "round" } } }, table: column.name,
+}));
+
 export const CHARTS = [
-  { id: "accuracy", title: "Accuracy on the shared test set", traces: curves("accuracy"), layout: { xaxis: { title: { text: "round" } } }, table: "accuracy" },
-  { id: "f1", title: "Macro-F1 on the shared test set", traces: curves("macro_f1"), layout: { xaxis: { title: { text: "round" } } }, table: "macro_f1" },
-  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients; thin dotted: the weakest (Weak)", traces: bandTraces, layout: { xaxis: { title: { text: "round" } } }, table: "client" },
-  { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, table: "evidence" },
+  ...measuredCharts,
+  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: { xaxis: { title: { text: "round" } } }, table: "client" },
+  { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, format: ".1%", table: "evidence" },
   { id: "bytes", title: "Bytes moved, by kind", traces: byteTraces, layout: { barmode: "stack", showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, xaxis: { tickformat: "~s", ticksuffix: "B" }, yaxis: { autorange: "reversed" }, margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "bytes" },
   { id: "reasons", title: "Why decisions ended", traces: null, layout: { ...UNITY, xaxis: {}, showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, hovermode: "closest", margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "reasons" },
 ];
@@ -140,7 +150,7 @@ export function chartTable(chart, entries, chosen) {
   const columns = entries.map(({ rounds }) => (chart.table === "evidence" ? evidenceShares(rounds.columns) : rounds.columns[chart.table]));
   const last = Math.max(0, ...columns.map((c) => c.length));
   const wanted = Array.from({ length: last }, (_, i) => i).filter((i) => entries.some(({ rounds }) => rounds.columns.accuracy[i] !== null && rounds.columns.accuracy[i] !== undefined));
-  const show = chart.table === "evidence" ? percent : (v) => fixed(v, 4);
+  const show = (value) => formatted(value, chart.format);
   return dataTable(chart.title, ["round", ...entries.map(({ run }) => run.label)], wanted.map((i) => [i + 1, ...columns.map((c) => show(c[i]))]));
 }
 

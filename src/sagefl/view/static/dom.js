@@ -35,6 +35,12 @@ export function percent(value, digits = 1) {
   return value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
 }
 
+// A number in a column's own format: digits after the point, or per cent.
+export function formatted(value, format) {
+  const digits = Number(/\d+/.exec(format)?.[0] ?? 0);
+  return format.endsWith("%") ? percent(value, digits) : fixed(value, digits);
+}
+
 export function byteText(count) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;

@@ -45,12 +45,8 @@ export function classColour(i) {
   return CLASSES[i % CLASSES.length];
 }
 
-export const BYTE_KINDS = [
-  ["model_bytes", "models", "#0072B2", ""],
-  ["probe_input_bytes", "probe inputs", "#E69F00", "/"],
-  ["probe_answer_bytes", "probe answers", "#009E73", "x"],
-  ["control_bytes", "control", "#CC79A7", "."],
-];
+// Colour and pattern of the i-th kind of bytes.
+export const BYTE_STYLES = [["#E69F00", "/"], ["#009E73", "x"], ["#0072B2", ""], ["#CC79A7", "."]];
 
 const CIVIDIS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
 

@@ -1,7 +1,7 @@
 // The first view: how every run stands, and their curves together.
-import { announce, dataTable, duration, el, fixed, labelled, options, percent, renew, replace, svg } from "./dom.js";
+import { announce, dataTable, duration, el, fixed, formatted, labelled, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle } from "./palette.js";
-import { Missing, orNothing } from "./source.js";
+import { COLUMNS, Missing, orNothing } from "./source.js";
 import { CHARTS, chartFigure, chartTable, drawChart, loadPlotly } from "./charts.js";
 
 export class RunsView {
@@ -89,7 +89,7 @@ export class RunsView {
   }
 
   #table(runs) {
-    const head = ["run", "state", "round", "left", "accuracy", "macro-F1", "client", "weak", "evidence"];
+    const head = ["run", "state", "round", "left", ...COLUMNS.measured.map(({ title }) => title), "evidence"];
     if (!runs.length) return el("p", {}, "No run here yet.");
     this.#worlds = new Set(runs.filter((run) => run.clients).map(worldText));
     const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, [...this.#worlds][0]) : null;
@@ -109,7 +109,7 @@ export class RunsView {
     const { last } = run;
     return [
       el("div", {}, name, world, problems), run.status, progress(run), left(run),
-      fixed(last.accuracy, 4), fixed(last.macro_f1, 4), fixed(last.client, 4), fixed(last.weak, 4), percent(last.budget),
+      ...COLUMNS.measured.map(({ name, format }) => formatted(last[name], format)), percent(last.budget),
     ];
   }
 

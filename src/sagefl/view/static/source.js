@@ -1,5 +1,8 @@
 // Where the data comes from: the server beside the page, or the page itself. Both answer the same questions.
 
+// How columns are called; the page brings it along.
+export const COLUMNS = JSON.parse(document.getElementById("columns").textContent);
+
 // What was asked for is not there, with the reason in words.
 export class Missing extends Error {}
 

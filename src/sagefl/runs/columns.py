@@ -1,0 +1,300 @@
+"""Every column of the tables that a run writes, declared once: its type, meaning, source, and how it adds up.
+
+All else follows from here: the schemas of the files, the row of a round, a swarm's rows from those of its nodes, the
+headings of comparisons and of the page, `sagefl columns` and the reference. Columns of the audit that describe the last
+look are the documented fields of `Stage`.
+
+A metric of your own is one `Column` that `register` adds, or that a package names in the entry-point group
+`sagefl.metrics`:
+
+    register(Column("spread", "std of the clients' own accuracies", combine="mean", value=lambda e: e.client.std()))
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.metadata import entry_points
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ..selection import Outcome, Reason
+from ..selection.outcome import Stage
+
+if TYPE_CHECKING:
+    from ..exchange.accounting import Traffic
+    from ..selection.selector import Hood
+
+__all__ = [
+    "BYTES",
+    "LAST_LOOK",
+    "METRICS",
+    "TABLES",
+    "WRITERS",
+    "Column",
+    "Decided",
+    "Evaluated",
+    "Evaluation",
+    "Writer",
+    "columns",
+    "known_metrics",
+    "register",
+    "schema",
+    "shown",
+]
+
+ENTRY_POINTS = "sagefl.metrics"
+Floats = npt.NDArray[np.float64]
+Writer = Literal["private", "node"]
+WRITERS: Mapping[Writer, str] = {"private": "simulated runs with private answers", "node": "nodes"}
+"""Who writes columns that others do not have."""
+Source = TypeVar("Source", contravariant=True)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Source]):
+    """One column of a table."""
+
+    name: str
+    meaning: str
+    value: Callable[[Source], Any] | None = None  # from what the row is about; None: whoever writes the row gives it
+    dtype: Any = pl.Float64  # polars' type
+    combine: Literal["", "mean", "min", "max", "sum"] = ""  # decisions into a round's row, nodes' rounds into a swarm's
+    unit: str = ""
+    title: str = ""  # heading where results are shown; without one it stays in the files
+    format: str = ".4f"  # of shown numbers; Python and the page's charts read it alike
+    only: Writer | None = None  # None: every run has it
+
+    @property
+    def kind(self) -> str:
+        """Its type in words of polars."""
+        return str(self.dtype)
+
+    @property
+    def explained(self) -> str:
+        """Its meaning, and which runs have it where not all do."""
+        return f"{self.meaning} ({WRITERS[self.only]} only)" if self.only else self.meaning
+
+
+# What a row is about --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The full predictors of some clients on the shared test set and on each client's own evaluation samples."""
+
+    accuracy: Floats  # per client, on the test images
+    f1: Floats  # per client, macro over classes
+    client: Floats  # per client, on its own evaluation samples
+    ce: Floats  # per client, clipped cross-entropy there
+
+    def summary(self, prefix: str = "") -> dict[str, float]:
+        """Every metric of these predictors."""
+        return {f"{prefix}{metric.name}": float(metric.value(self)) for metric in known_metrics() if metric.value}
+
+
+class Evaluated(NamedTuple):
+    """The evaluations of one round: of the trained models, and of the mixed ones."""
+
+    before: Evaluation
+    after: Evaluation
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision and what it cost."""
+
+    round: int
+    client: int
+    hood: Hood
+    outcome: Outcome
+    traffic: Traffic
+
+    def row(self) -> dict[str, Any]:
+        """Its row of the audit; columns that others fill are null."""
+        return {column.name: column.value and column.value(self) for column in columns("decisions")}
+
+    @property
+    def weights(self) -> list[float] | None:
+        """Weights of the chosen peers, where the rule sets them."""
+        given = self.outcome.weights
+        return None if given is None else [given[peer] for peer in self.outcome.peers]
+
+    def last(self, name: str) -> Any:
+        """What the last look at the evidence says; None where there was none."""
+        return getattr(self.outcome.trace[-1], name) if self.outcome.trace else None
+
+
+# The tables -----------------------------------------------------------------------------------------------------------
+
+_KINDS = {"str": pl.String, "int": pl.Int32, "float": pl.Float64, "tuple[float, ...]": pl.List(pl.Float64)}
+LAST_LOOK: tuple[Column[Decided], ...] = tuple(
+    Column(f.name, f.metadata["meaning"], methodcaller("last", f.name), _KINDS[str(f.type).removesuffix(" | None")])
+    for f in sorted(fields(Stage), key=lambda f: f.name not in ("test", "risks", "advantage", "gap"))
+    if "meaning" in f.metadata
+)
+"""What the audit keeps of a decision's last stage; sorted, because files had these four first before `Stage` did."""
+
+ROUND: Column[Any] = Column("round", "number of the round, from 0", dtype=pl.Int32)
+CLIENT: Column[Any] = Column("client", "number of the client", dtype=pl.Int32)
+DECISIONS: tuple[Column[Decided], ...] = (
+    replace(ROUND, value=lambda d: d.round),
+    replace(CLIENT, value=lambda d: d.client),
+    Column("degree", "active neighbours", lambda d: len(d.hood.peers), pl.Int32, "sum", title="neighbours"),
+    Column("pool", "anchors that the client has", lambda d: d.hood.anchors, pl.Int32),
+    Column("peers", "the active neighbours", lambda d: d.hood.peers, pl.List(pl.Int32)),
+    Column("chosen", "the peers it exchanged with", lambda d: d.outcome.peers, pl.List(pl.Int32)),
+    Column("weights", "of the chosen; null: the run's mixing coefficient", lambda d: d.weights, pl.List(pl.Float64)),
+    Column("direction", "pull or push", lambda d: d.outcome.direction, pl.String),
+    Column("selected", "true: chosen by evidence; false: drawn", lambda d: d.outcome.selected, pl.Boolean),
+    Column("reason", "why the decision ended", lambda d: d.outcome.reason.value, pl.String),
+    Column("anchors", "anchors of the last look", lambda d: d.outcome.anchors, pl.Int32),
+    Column("evaluations", "answers paid for", lambda d: d.outcome.evaluations, pl.Int32, "sum", title="evaluations"),
+    Column("stages", "looks at the evidence", lambda d: len(d.outcome.trace), pl.Int32),
+    *LAST_LOOK,
+    Column("inspected", "peers whose full model was moved to look at it", lambda d: len(d.outcome.inspected), pl.Int32),
+    Column("merged", "models merged", lambda d: d.traffic.merged, pl.Int32, "sum"),
+    Column("transferred", "models moved", lambda d: d.traffic.transferred, pl.Int32, "sum"),
+    Column(
+        "probe_input_bytes", "anchors sent", lambda d: d.traffic.probe_inputs, pl.Int64, "sum", "bytes", "probe inputs"
+    ),
+    Column(
+        "probe_answer_bytes", "answers", lambda d: d.traffic.probe_answers, pl.Int64, "sum", "bytes", "probe answers"
+    ),
+    Column("model_bytes", "models moved", lambda d: d.traffic.models, pl.Int64, "sum", "bytes", "models"),
+    Column("control_bytes", "small things read", lambda d: d.traffic.control, pl.Int64, "sum", "bytes", "control"),
+    Column("eval_pulled_risk", "how often the pulled peers err on the client's evaluation samples"),
+    Column("eval_gossip_risk", "the same for a random draw: the mean over the active neighbours"),
+    Column("eval_gain", "what mixing added to the client's accuracy on its evaluation samples"),
+    Column("eval_risks", "each peer's risk there, scored as the rule scores its probes", dtype=pl.List(pl.Float64)),
+    Column("restarts", "times the decision began anew because a peer failed", dtype=pl.Int32, only="node"),
+    Column("lost", "peers that failed", dtype=pl.List(pl.Int32), only="node"),
+    Column("digest", "SHA-256 of the merged models, comma-separated", dtype=pl.String, only="node"),
+    Column("rejected", "models that were moved and refused", dtype=pl.Int32, only="node"),
+)
+BYTES = tuple(column.name for column in DECISIONS if column.unit == "bytes")
+
+_BUILT_IN: tuple[Column[Evaluation], ...] = (
+    Column(
+        "accuracy", "accuracy on the shared test set", lambda e: e.accuracy.mean(), combine="mean", title="accuracy"
+    ),
+    Column("macro_f1", "macro-F1 on the shared test set", lambda e: e.f1.mean(), combine="mean", title="macro F1"),
+    Column("client", "accuracy on clients' own data", lambda e: e.client.mean(), combine="mean", title="client"),
+    Column(
+        "weak", "the worst client's accuracy on its own data", lambda e: e.client.min(), combine="min", title="weak"
+    ),
+    Column("client_ce", "clipped cross-entropy on clients' own data", lambda e: e.ce.mean(), combine="mean"),
+)
+METRICS = {metric.name: metric for metric in _BUILT_IN}
+"""What an evaluation comes down to, in the mean over clients unless it says otherwise; before mixing and after it."""
+
+CLIENTS: tuple[Column[Evaluated], ...] = (
+    ROUND,
+    CLIENT,
+    Column("accuracy", "accuracy on the shared test set", lambda e: e.after.accuracy),
+    Column("macro_f1", "macro-F1 on the shared test set", lambda e: e.after.f1),
+    Column("own_accuracy", "accuracy on the client's own evaluation samples", lambda e: e.after.client),
+    Column("own_accuracy_before", "the same before mixing", lambda e: e.before.client),
+)
+
+_PHASES = {
+    "train": "local training",
+    "decide": "decisions and all that they ask for",
+    "mix": "mixing",
+    "evaluate": "evaluation",
+    "record": "writing the tables",
+    "checkpoint": "writing the checkpoint",
+}
+TIMINGS: tuple[Column[Any], ...] = (
+    ROUND,
+    *(Column(name, meaning, combine="mean", unit="s") for name, meaning in _PHASES.items()),
+    Column("neighbours", "finding out who is there", combine="mean", unit="s", only="node"),
+)
+
+_EPSILONS = {
+    "epsilon_answer": "epsilon of one answer",
+    "epsilon_round": "epsilon given away this round by the worst-off client, to all receivers together",
+    "epsilon_round_pair": "the same, to a single receiver",
+    "epsilon_total": "epsilon given away so far by the worst-off client, to all receivers together",
+    "epsilon_total_pair": "the same, to a single receiver",
+}
+
+
+def _rounds(measured: Collection[Column[Evaluation]]) -> tuple[Column[Any], ...]:
+    """The columns of `metrics`: training, the decisions added up and their reasons counted, what was measured."""
+    summed = [c for c in DECISIONS if c.combine == "sum"]
+    return (
+        ROUND,
+        Column("train_loss", "training loss, mean over clients", combine="mean", title="training loss"),
+        Column("samples", "training samples seen", dtype=pl.Int64, combine="sum"),
+        *(replace(c, meaning=f"{c.meaning}, summed over clients", dtype=pl.Int64) for c in summed),
+        *(Column(f"reason_{r}", f"decisions with reason {r}", dtype=pl.Int64, combine="sum") for r in Reason),
+        *measured,
+        *(replace(m, name=f"before_{m.name}", meaning=f"{m.meaning}, before mixing", title="") for m in measured),
+        Column("test_images", "test images evaluated on", dtype=pl.Int32, combine="mean"),
+        Column("diversity", "1 - mean linear CKA of two clients' representations", combine="mean", title="diversity"),
+        Column("pull_gini", "Gini of pulls per client since the last evaluation", combine="mean", title="pull Gini"),
+        *(Column(name, meaning, combine="max", only="private") for name, meaning in _EPSILONS.items()),
+        Column("wire_bytes", "all messages", None, pl.Int64, "sum", "bytes", "messages", only="node"),
+        Column("restarts", "times a decision began anew because a peer failed", None, pl.Int32, "sum", only="node"),
+    )
+
+
+TABLES = {
+    "metrics": "a row per round; evaluations are means over clients unless they say otherwise, null in between",
+    "decisions": "the audit: a row per client and round",
+    "clients": "a row per client and evaluation",
+    "timings": "seconds by phase, a row per round",
+}
+
+
+def columns(table: str, *writers: Writer) -> tuple[Column[Any], ...]:
+    """The columns of a table: those of every run, and those that only these writers have."""
+    known: dict[str, tuple[Column[Any], ...]] = {"decisions": DECISIONS, "clients": CLIENTS, "timings": TIMINGS}
+    of_table = _rounds(known_metrics()) if table == "metrics" else known[table]
+    return tuple(column for column in of_table if column.only in (None, *writers))
+
+
+def schema(table: str, *writers: Writer) -> pl.Schema:
+    """The names and types of a table's columns."""
+    return pl.Schema({column.name: column.dtype for column in columns(table, *writers)})
+
+
+def shown(*writers: Writer) -> tuple[Column[Any], ...]:
+    """The columns of a round that results are shown by."""
+    return tuple(column for column in columns("metrics", *writers) if column.title)
+
+
+# Metrics from outside -------------------------------------------------------------------------------------------------
+
+_TAKEN = frozenset(column.name for column in _rounds(_BUILT_IN))
+
+
+def known_metrics() -> tuple[Column[Evaluation], ...]:
+    """What an evaluation comes down to, other packages' metrics included."""
+    _discover()
+    return tuple(METRICS.values())
+
+
+def register(metric: Column[Evaluation]) -> None:
+    """Add a metric to every run from now on; one that was registered under the same name is replaced."""
+    if not isinstance(metric, Column) or metric.value is None or not metric.combine:
+        raise ValueError(f"a metric is a Column with a value and a way to combine several nodes', got {metric!r}")
+    if metric.name in _TAKEN:
+        raise ValueError(f"every run has a column {metric.name!r} already: give the metric another name")
+    METRICS[metric.name] = metric
+
+
+@cache
+def _discover() -> None:
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            register(point.load())
+        except Exception as error:  # somebody else's broken package must not take the built-in ones away
+            warnings.warn(f"metric {point.name!r} of {point.value} is left out: {error}", stacklevel=2)

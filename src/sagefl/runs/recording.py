@@ -1,0 +1,148 @@
+"""How a run takes its rounds down, in the simulator and in a node alike: tables that grow in memory and on disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..selection import Reason
+from .columns import TABLES, Evaluated, Writer, columns, schema
+from .files import RunError, atomic_write, explained
+from .rundir import RunDirectory, read_table
+from .summary import summarise
+
+__all__ = ["Clock", "GrowingTable", "Recorder", "fitted"]
+
+Row = Mapping[str, Any]
+
+
+class Clock:
+    """Seconds by phase of one round."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count what happens inside towards `name`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+class GrowingTable:
+    """Rows gathered round by round and written as one parquet file; cells that a row does not name are null."""
+
+    def __init__(self, path: Path, schema: pl.Schema) -> None:
+        self.path, self.schema = path, schema
+        self._frame = pl.DataFrame(schema=schema)
+        self._rows: list[Row] = []
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Append rows."""
+        self._rows.extend(rows)
+
+    def frame(self) -> pl.DataFrame:
+        """All rows so far."""
+        if self._rows:
+            self._frame = self._frame.vstack(pl.DataFrame(self._rows, schema=self.schema))
+            self._rows = []
+        return self._frame
+
+    def write(self) -> None:
+        """Write the file anew, atomically."""
+        whole = self.frame().rechunk()  # otherwise the bytes would depend on how often it was written before
+        atomic_write(self.path, lambda p: whole.write_parquet(p, compression="zstd", statistics=False))
+
+    def keep_before(self, round: int) -> None:
+        """Go back to how the file stood before `round`: rows of an interrupted stretch are dropped."""
+        self._rows, self._frame = [], pl.DataFrame(schema=self.schema)
+        if self.path.exists():
+            self._frame = fitted(read_table(self.path).filter(pl.col("round") < round), self.schema)
+
+
+def fitted(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """A table from a run that knew other columns: what it lacks is null, what is no longer kept is left out."""
+    known = frame.select([name for name in frame.columns if name in schema])
+    return pl.concat([pl.DataFrame(schema=schema), known], how="diagonal")
+
+
+class Recorder:
+    """The tables of one run, gathered in memory and written together."""
+
+    def __init__(self, directory: RunDirectory, *writers: Writer) -> None:
+        self.directory = directory
+        self.metrics, self.decisions, self.clients, self.timings = self._tables = tuple(
+            GrowingTable(directory.path / f"{name}.parquet", schema(name, *writers)) for name in TABLES
+        )
+
+    def enter(
+        self,
+        round: int,
+        decisions: Sequence[Row],
+        *,
+        loss: float,
+        samples: int,
+        evaluated: Evaluated | None,
+        clients: Sequence[int],
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Take a round down whose decisions' rows are in the audit already; returns its row of metrics.
+
+        `evaluated` is of `clients`, in their order; `more` are the columns that only the caller knows about.
+        """
+        reasons = [row["reason"] for row in decisions]
+        record: dict[str, Any] = dict.fromkeys(self.metrics.schema)
+        record |= {"round": round, "train_loss": loss, "samples": samples}
+        record |= {c.name: sum(row[c.name] for row in decisions) for c in columns("decisions") if c.combine == "sum"}
+        record |= {f"reason_{reason}": reasons.count(reason) for reason in Reason}
+        if evaluated is not None:
+            record |= evaluated.after.summary() | evaluated.before.summary("before_")
+            self.clients.add(_client_rows(round, clients, evaluated))
+        record |= more
+        self.metrics.add([record])
+        return record
+
+    def time(self, round: int, clock: Clock, *, write: bool = False) -> None:
+        """Take down what a round took; `write` where the tables were written before its clock had stopped."""
+        self.timings.add([{"round": round, **clock.seconds}])
+        if write:
+            with explained(f"timings in {self.directory.path}"):
+                self.timings.write()
+
+    def write(self) -> None:
+        """Write all tables."""
+        with explained(f"tables in {self.directory.path}"):
+            for table in self._tables:
+                table.write()
+
+    def keep_before(self, round: int, clients: int) -> None:
+        """Go back to the rows of the rounds before `round`, in each of which so many clients decided."""
+        for table in self._tables:
+            table.keep_before(round)
+        for table, expected in ((self.metrics, round), (self.decisions, round * clients)):
+            if (found := table.frame().height) != expected:
+                raise RunError(
+                    f"{table.path} holds {found} of the {expected} rows up to round {round}, from which the checkpoint "
+                    "goes on: it was changed or removed; start in another directory"
+                )
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few numbers."""
+        return summarise(self.metrics.frame(), self.decisions.frame())
+
+
+def _client_rows(round: int, clients: Sequence[int], evaluated: Evaluated) -> list[Row]:
+    values = {c.name: np.asarray(c.value(evaluated)).tolist() for c in columns("clients") if c.value is not None}
+    return [
+        {"round": round, "client": client} | {name: of_all[i] for name, of_all in values.items()}
+        for i, client in enumerate(clients)
+    ]
