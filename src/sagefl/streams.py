@@ -1,6 +1,6 @@
 """Random streams keyed by what they are for.
 
-Every random number in the project comes from a stream named by ``(seed, purpose, round, client)``, never from a
+Every random number in the project comes from a stream named by `(seed, purpose, round, client)`, never from a
 global generator. Two methods that need the same draw (the same anchors, the same gossip peer) ask for the same
 stream and get it, whatever else they drew before; a resumed run continues as if it had never stopped.
 """
@@ -22,7 +22,7 @@ def _code(purpose: str) -> int:
 
 
 def stream(seed: int | tuple[int, ...], purpose: str, *key: int) -> np.random.Generator:
-    """The generator of one purpose; ``key`` is usually ``(round, client)``.
+    """The generator of one purpose; `key` is usually `(round, client)`.
 
     >>> stream(7, "anchors", 3, 12).integers(100) == stream(7, "anchors", 3, 12).integers(100)
     np.True_

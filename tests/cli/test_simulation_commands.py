@@ -14,7 +14,7 @@ from small_commands import ONE, SMALL
 from typer.testing import Result
 
 from sagefl.data import catalogue, places
-from sagefl.data.catalogue import RawFile, RealDataset
+from sagefl.data.files import FileDataset, RawFile
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
 
@@ -107,13 +107,13 @@ def test_lambda_is_another_name_of_probe_cost(run: Call, sagefl: Call) -> None:
         (["--topology", "file"], "topology.kind = file needs topology.file"),
         (["--set", "training.momentum=0.9"], "training.momentum is SGD's: set training.optimizer = sgd"),
         (["--topology", "ring", "--set", "topology.k=3"], "topology 'ring' has no option 'k'"),
-        (["--dataset", "fmnst"], "unknown dataset 'fmnst'; did you mean 'fmnist'?"),
+        (["--dataset", "fmnst"], "unknown dataset 'fmnst', did you mean 'fmnist'?"),
         (["--dataset", "mine.npz"], "mine.npz: no such file"),
         (["--method", "sage-so"], "unknown method 'sage-so', did you mean 'sage-os'?"),
         (["--method", "sage-os:detla=.1"], "has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-os:delta=2"], "delta must"),
         (["--method", "sage-os:delta=lots"], "delta must"),
-        (["--set", "model.name=resnet"], "unknown model 'resnet': use one of encoder-decoder, mlp"),
+        (["--set", "model.name=resnet"], "unknown model 'resnet'; known: encoder-decoder, mlp"),
         (["--set", "model.options.depth=3"], "does not take these options"),
         (["--set", "model.shared=('bdy',)"], "the shared part 'bdy' names no parameter"),
         (["--clients", "4000"], "fewer clients"),
@@ -172,12 +172,12 @@ def test_a_folder_of_something_else_is_refused_and_kept(run: Call, sagefl: Call)
 
 
 def test_data_with_the_wrong_checksum_is_refused(run: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(raw: dict[str, bytes]) -> Any:
+    def never(name: str, raw: dict[str, bytes]) -> Any:
         pytest.fail("decoded")
 
     true = b"the real thing"
-    spec = RealDataset(
-        "fmnist", "Fashion", (RawFile("x.bin", len(true), hashlib.sha256(true).hexdigest()),), ("fmnist",), never, ()
+    spec = FileDataset(
+        "fmnist", "Fashion", (RawFile("x.bin", len(true), hashlib.sha256(true).hexdigest()),), ("fmnist",), never
     )
     monkeypatch.setitem(catalogue.CATALOGUE, "fmnist", spec)
     monkeypatch.setattr(places, "SYSTEM", tmp_path / "none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from sagefl.data import DataMissing, Dataset, catalogue, load, places
-from sagefl.data.catalogue import RawFile, RealDataset
+from sagefl.data.files import FileDataset, RawFile
 
 
 def real(name: str) -> Dataset:
@@ -60,23 +61,39 @@ def content() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def tiny(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> RealDataset:
+def tiny(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> FileDataset:
     """A dataset of two small files, known to the catalogue as `tiny`."""
 
-    def decode(raw: dict[str, bytes]) -> Dataset:
+    def decode(name: str, raw: dict[str, bytes]) -> Dataset:
         x = np.frombuffer(raw["x.bin"], np.uint8).reshape(2, 1, 10, 10).copy()
-        return Dataset("tiny", x, np.array([0, 1]), x, np.array([1, 0]), classes=2)
+        return Dataset(name, x, np.array([0, 1]), x, np.array([1, 0]), classes=2)
 
-    spec = RealDataset(
+    spec = FileDataset(
         name="tiny",
         title="Tiny",
         files=tuple(RawFile(name, len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in CONTENT.items()),
         folders=("tiny", "tiny-elsewhere"),
         decode=decode,
-        ways=("sagefl data get tiny", "put x.bin and y.bin into {folder}"),
+        hints=("sagefl data get tiny", "put x.bin and y.bin into {folder}"),
     )
     monkeypatch.setitem(catalogue.CATALOGUE, "tiny", spec)
     return spec
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Callable[[str, str], dict[str, str]]:
+    """Install a distribution: a module `plugin` and its entry points; returns the environment that sees it."""
+
+    def install(module: str, points: str) -> dict[str, str]:
+        site = tmp_path / "site"
+        metadata = site / "plugin-1.0.dist-info"
+        metadata.mkdir(parents=True)
+        (site / "plugin.py").write_text(module)
+        (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(points)
+        return os.environ | {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
+
+    return install
 
 
 @pytest.fixture

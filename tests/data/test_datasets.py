@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sagefl.data import NAMES, DataError, DataMissing, Dataset, catalogue, data_dir, datasets, load, places
-from sagefl.data.catalogue import RealDataset
+from sagefl.data import DataError, DataMissing, Dataset, FileDataset, catalogue, data_dir, datasets, load, places
+from sagefl.data.files import read_raw
 
 Put = Callable[..., Path]
 
@@ -60,7 +60,7 @@ def test_cifar10(cifar10: Dataset) -> None:
 def test_cifar_rows_become_images_in_order() -> None:
     rows = np.random.default_rng(0).integers(10, size=(6, 4, 3073), dtype=np.uint8)  # six batches of four images
     names = [file.name for file in catalogue.CIFAR10.files]
-    data = catalogue.CIFAR10.decode({name: batch.tobytes() for name, batch in zip(names, rows, strict=True)})
+    data = catalogue.CIFAR10.decode("cifar10", {name: batch.tobytes() for name, batch in zip(names, rows, strict=True)})
     assert data.train_y.tolist() == rows[:5, :, 0].ravel().tolist()
     assert data.test_y.tolist() == rows[5, :, 0].tolist()
     assert data.train_x[6, 2, 31, 30] == rows[1, 2, 1 + 2 * 1024 + 31 * 32 + 30]
@@ -85,7 +85,7 @@ def test_the_default_is_embedded_balanced_and_needs_no_files(empty_machine: Path
 
 
 def test_every_embedded_image_is_one_of_the_real_ones(mini: Dataset, fmnist: Dataset) -> None:
-    with np.load(Path(datasets.__file__).parent / "embedded" / "fmnist-mini.npz", allow_pickle=False) as raw:
+    with np.load(Path(catalogue.__file__).parent / "embedded" / "fmnist-mini.npz", allow_pickle=False) as raw:
         train, test = raw["train_index"], raw["test_index"]
     assert len(np.unique(train)) == 10_000
     assert len(np.unique(test)) == 2_000
@@ -102,7 +102,7 @@ def test_the_builder_reproduces_the_embedded_file(mini: Dataset, fmnist: Dataset
 
 
 def test_the_embedded_file_is_small_and_its_licence_lies_beside_it() -> None:
-    folder = Path(datasets.__file__).parent / "embedded"
+    folder = Path(catalogue.__file__).parent / "embedded"
     assert (folder / "fmnist-mini.npz").stat().st_size < 6e6
     licence = (folder / "LICENSE-fashion-mnist.txt").read_text(encoding="utf-8")
     assert "MIT License" in licence
@@ -110,7 +110,7 @@ def test_the_embedded_file_is_small_and_its_licence_lies_beside_it() -> None:
 
 
 def test_a_damaged_installation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "_MINI_DIGEST", "0" * 64)
+    monkeypatch.setattr(catalogue, "_MINI_DIGEST", "0" * 64)
     with pytest.raises(DataError, match=r"expected 0000.*reinstall sagefl"):
         load()
 
@@ -121,27 +121,27 @@ def test_a_damaged_installation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("folder", ["tiny", "tiny-elsewhere"])
 def test_files_are_found_plain_or_gzipped_under_any_of_their_folders(
-    tiny: RealDataset, empty_machine: Path, put: Put, zipped: bool, folder: str
+    tiny: FileDataset, empty_machine: Path, put: Put, zipped: bool, folder: str
 ) -> None:
     put(empty_machine / folder, zipped=zipped)
     assert load("tiny").train_x[0, 0, 0].tolist() == list(range(10))
 
 
 def test_search_order_is_environment_then_cache_then_system(
-    tiny: RealDataset, tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+    tiny: FileDataset, tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = put(tmp_path / "no-debian" / "tiny")
-    assert catalogue.find(tiny) == system
+    assert tiny.find() == system
     cache = put(tmp_path / "no-cache" / "sagefl" / "data" / "tiny")
-    assert catalogue.find(tiny) == cache
+    assert tiny.find() == cache
     own = put(tmp_path / "data" / "tiny")
-    assert catalogue.find(tiny) == own
-    assert catalogue.find_all(tiny) == [own, cache, system]
+    assert tiny.find() == own
+    assert tiny.find_all() == [own, cache, system]
     monkeypatch.delenv("SAGEFL_DATA")
-    assert catalogue.find(tiny) == cache
+    assert tiny.find() == cache
 
 
-def test_a_root_of_ones_own_is_searched_alone(tiny: RealDataset, empty_machine: Path, put: Put, tmp_path: Path) -> None:
+def test_a_root_of_ones_own_is_searched_alone(tiny: FileDataset, empty_machine: Path, put: Put, tmp_path: Path) -> None:
     put(empty_machine / "tiny")
     with pytest.raises(DataMissing, match="other"):
         load("tiny", root=tmp_path / "other")
@@ -163,7 +163,7 @@ def test_the_data_folder_follows_the_environment(tmp_path: Path, monkeypatch: py
 
 
 def test_one_changed_byte_is_noticed_and_named(
-    tiny: RealDataset, empty_machine: Path, put: Put, content: dict[str, bytes]
+    tiny: FileDataset, empty_machine: Path, put: Put, content: dict[str, bytes]
 ) -> None:
     put(empty_machine / "tiny", content | {"y.bin": b"Labels" * 5})
     with pytest.raises(DataError) as caught:
@@ -178,7 +178,7 @@ def test_one_changed_byte_is_noticed_and_named(
 @pytest.mark.parametrize(("raw", "found"), [(b"", "holds 0 bytes"), (b"x" * 10_000, "holds more than 200 bytes")])
 @pytest.mark.parametrize("zipped", [False, True])
 def test_wrong_lengths(
-    tiny: RealDataset, empty_machine: Path, put: Put, content: dict[str, bytes], raw: bytes, found: str, zipped: bool
+    tiny: FileDataset, empty_machine: Path, put: Put, content: dict[str, bytes], raw: bytes, found: str, zipped: bool
 ) -> None:
     put(empty_machine / "tiny", content | {"x.bin": raw}, zipped=zipped)
     with pytest.raises(DataError, match=f"{found} of data; expected 200"):
@@ -187,7 +187,7 @@ def test_wrong_lengths(
 
 @pytest.mark.parametrize("damage", [lambda z: z[:-12], lambda z: b"junk" + z, lambda z: z[:20] + b"\xff\xff" + z[22:]])
 def test_a_broken_gzip_file_is_a_clear_error(
-    tiny: RealDataset, empty_machine: Path, put: Put, damage: Callable[[bytes], bytes]
+    tiny: FileDataset, empty_machine: Path, put: Put, damage: Callable[[bytes], bytes]
 ) -> None:
     path = put(empty_machine / "tiny", zipped=True) / "x.bin.gz"
     path.write_bytes(damage(path.read_bytes()))
@@ -196,12 +196,12 @@ def test_a_broken_gzip_file_is_a_clear_error(
 
 
 def test_a_single_wrong_label_in_real_fashion_mnist_is_noticed(fmnist: Dataset, tmp_path: Path) -> None:
-    source, copy = catalogue.find(catalogue.FMNIST), tmp_path / "fmnist"
+    source, copy = catalogue.FMNIST.find(), tmp_path / "fmnist"
     assert source is not None
     copy.mkdir()
     for path in source.iterdir():
         (copy / path.name).symlink_to(path)
-    raw = bytearray(catalogue.read_raw(source, catalogue.FMNIST.files[1]))
+    raw = bytearray(read_raw(source, catalogue.FMNIST.files[1]))
     raw[-1] = (raw[-1] + 1) % 10
     for stale in copy.glob("train-labels-idx1-ubyte*"):
         stale.unlink()
@@ -211,7 +211,7 @@ def test_a_single_wrong_label_in_real_fashion_mnist_is_noticed(fmnist: Dataset, 
 
 
 def test_a_damaged_first_copy_is_not_silently_passed_over(
-    tiny: RealDataset, empty_machine: Path, tmp_path: Path, put: Put, content: dict[str, bytes]
+    tiny: FileDataset, empty_machine: Path, tmp_path: Path, put: Put, content: dict[str, bytes]
 ) -> None:
     put(tmp_path / "no-debian" / "tiny")
     put(empty_machine / "tiny", content | {"x.bin": bytes(200)})
@@ -235,7 +235,7 @@ def test_missing_data_names_every_way_to_get_it(name: str, ways: list[str], empt
     assert "pickles" not in str(caught.value)
 
 
-def test_an_incomplete_folder_is_said_to_be_incomplete(tiny: RealDataset, empty_machine: Path, put: Put) -> None:
+def test_an_incomplete_folder_is_said_to_be_incomplete(tiny: FileDataset, empty_machine: Path, put: Put) -> None:
     put(empty_machine / "tiny", {"x.bin": b""})
     with pytest.raises(DataMissing, match=r"tiny is incomplete: it lacks y\.bin"):
         load("tiny")
@@ -256,7 +256,7 @@ def test_pickled_cifar_is_recognised_and_refused(empty_machine: Path) -> None:
 def test_a_mistyped_name_gets_the_nearest_one_and_all_choices(typo: str, meant: str) -> None:
     with pytest.raises(DataError, match=f"did you mean '{meant}'") as caught:
         load(typo)
-    for choice in (*NAMES, ".npz", "module:function", "hf:NAME"):
+    for choice in (*datasets(), ".npz", "module:function", "hf:NAME"):
         assert choice in str(caught.value)
 
 

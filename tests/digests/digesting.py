@@ -68,19 +68,18 @@ def run_parts(run: Path) -> Parts:
     }
     found = {name: part(_content(table), table.height, **shares[name]) for name, table in tables.items()}
     last = max((run / "checkpoint").glob("round-*"))
-    states = json.loads((last / "manifest.json").read_text(encoding="utf-8"))["content"]["states"]
+    manifest = json.loads((last / "manifest.json").read_text(encoding="utf-8"))
     return found | {
         "losses": _tensors((run / "losses").glob("*.safetensors")),
         "weights": _tensors(last.glob("*.safetensors")),
-        "states": part(states, len(states)),
+        "state": part(manifest, len(manifest)),
         "summary": part(summary, len(summary)),
         "config": part((run / "run.toml").read_bytes(), 1),
     }
 
 
 def _content(table: pl.DataFrame) -> dict[str, Any]:
-    """By column; a node's bytes on the wire tell how far its neighbours were when it asked, which is chance."""
-    return {name: [str(table.schema[name]), table[name].to_list()] for name in table.columns if name != "wire_bytes"}
+    return {name: [str(table.schema[name]), table[name].to_list()] for name in table.columns}
 
 
 def _tensors(paths: Iterable[Path]) -> Part:

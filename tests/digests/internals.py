@@ -3,6 +3,6 @@
 from sagefl import make, replay
 from sagefl.data import IID, Dirichlet, Federation, Shards, load
 from sagefl.node.wire import node_pb2
-from sagefl.topology import KINDS, build
+from sagefl.topology import GraphKind, build
 
-__all__ = ["IID", "KINDS", "Dirichlet", "Federation", "Shards", "build", "load", "make", "node_pb2", "replay"]
+__all__ = ["IID", "Dirichlet", "Federation", "GraphKind", "Shards", "build", "load", "make", "node_pb2", "replay"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from commands import ROOT, Lab, sagefl
@@ -151,12 +151,7 @@ def partitions(lab: Lab) -> Parts:
     from internals import IID, Dirichlet, Federation, Shards, load
 
     data = load("fmnist-mini")
-    ways: dict[str, Any] = {
-        "dirichlet .1": Dirichlet(0.1),
-        "dirichlet .3": Dirichlet(0.3),
-        "shards": Shards(2),
-        "iid": IID(),
-    }
+    ways = {"dirichlet .1": Dirichlet(0.1), "dirichlet .3": Dirichlet(0.3), "shards": Shards(2), "iid": IID()}
     found = {}
     for name, way in ways.items():
         dealt = Federation.build(data, way, 10, seed=1)
@@ -174,9 +169,9 @@ GRAPHS: dict[str, dict[str, Any]] = {
 
 def graphs(lab: Lab) -> Parts:
     """Neighbours on every family of graphs."""
-    from internals import KINDS, build
+    from internals import GraphKind, build
 
-    assert set(GRAPHS) | {"file"} == set(KINDS)
+    assert set(GRAPHS) | {"file"} == set(get_args(GraphKind))
     made = {kind: [build(kind, 16, seed, **options) for seed in (1, 2)] for kind, options in GRAPHS.items()}
     around = {kind: [[g.neighbours(k).tolist() for k in range(16)] for g in two] for kind, two in made.items()}
     return {kind: part(held, sum(len(n) for g in held for n in g)) for kind, held in around.items()}
@@ -201,6 +196,8 @@ def messages(lab: Lab) -> Parts:
 
 
 def _filling(field: Any) -> Any:
+    if field.name == "kind":
+        return 1  # the number of a form of answer
     numbers = {field.CPPTYPE_DOUBLE: 0.5, field.CPPTYPE_BOOL: True, field.CPPTYPE_ENUM: 1}
     words = {field.TYPE_STRING: f"text {field.number}", field.TYPE_BYTES: bytes([field.number, 0, 255])}
     return words.get(field.type, numbers.get(field.cpp_type, 300 + field.number))

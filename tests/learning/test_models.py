@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,7 +88,10 @@ def test_a_users_module_is_found_in_the_current_folder(own: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("encoder", "unknown model 'encoder': use one of encoder-decoder, mlp, or module:callable"),
+        (
+            "encoder",
+            "unknown model 'encoder', did you mean 'encoder-decoder'.; known: encoder-decoder, mlp, or module:callable",
+        ),
         ("{own}:Missing", "cannot load model .*has no attribute 'Missing'"),
         ("no_such_module_here:Own", "cannot load model .*No module named"),
         ("{own}:not_a_module", "must be a torch.nn.Module, got str"),
@@ -96,6 +102,35 @@ def test_what_cannot_be_loaded_is_said(own: str, name: str, message: str) -> Non
     Path("broken_module.py").write_text("def (")
     with pytest.raises(ModelError, match=message):
         build_model(name.format(own=own), (1, 4, 4), 3, 1, {})
+
+
+def test_a_package_adds_a_model_by_one_entry(tmp_path: Path) -> None:
+    """A really installed distribution: a module and its metadata on the path of a fresh interpreter."""
+    (tmp_path / "plugin.py").write_text(OWN)
+    metadata = tmp_path / "plugin-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[sagefl.models]\nown = plugin:Own\nmlp = plugin:Own\nno = plugin:No\n")
+    code = (
+        "import warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "from sagefl.learning.models import build_model, models\n"
+        "print(*models(), build_model('own', (1, 2, 2), 3, 1, {'width': 5}).top, models()['mlp'].__module__)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
+    )  # fmt: skip
+    assert told.stdout == (
+        "encoder-decoder mlp own Linear(in_features=5, out_features=3, bias=True) sagefl.learning.models\n"
+    ), told.stderr
+
+
+def test_a_mistake_inside_a_model_keeps_its_traceback(own: str) -> None:
+    Path(f"{own}.py").write_text("def bad(shape, classes):\n    return len(classes)\n")
+    with pytest.raises(TypeError, match="has no len") as caught:
+        build_model(f"{own}:bad", (1, 4, 4), 3, 1, {})
+    assert caught.traceback[-1].name == "bad"
 
 
 def test_options_that_do_not_fit_are_said() -> None:

@@ -334,7 +334,8 @@ def test_a_correlation_needs_three_points_and_some_spread() -> None:
 def test_the_bytes_of_a_whole_run_add_up(reference: Reference) -> None:
     """AQ-128 on this world, from partition and graph alone."""
     own = world(config())
-    stage = [max([m for m in (16, 32, 64, 128) if m <= pool], default=0) for pool in own.federation.pools]
+    pools = [len(roles.anchor) for roles in own.federation.roles]
+    stage = [max([m for m in (16, 32, 64, 128) if m <= pool], default=0) for pool in pools]
     asked = 4 * int((own.graph.degrees * stage).sum())
     summary = RunDirectory(reference(config("aq-128"))).summary
     assert summary is not None

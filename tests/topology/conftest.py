@@ -11,7 +11,7 @@ from scipy.special import bdtrik  # scipy.stats has it too, at a second and a ha
 
 @pytest.fixture(scope="session")
 def interval() -> Callable[[float, int, float], tuple[float, float]]:
-    """The exact binomial interval: ``interval(confidence, trials, p)`` -> (low, high), both included."""
+    """The exact binomial interval: `interval(confidence, trials, p)` -> (low, high), both included."""
 
     def of(confidence: float, trials: int, p: float) -> tuple[float, float]:
         tail = (1 - confidence) / 2

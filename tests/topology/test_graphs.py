@@ -9,7 +9,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import networkx as nx
 import numpy as np
@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import sagefl
 from sagefl.streams import stream
-from sagefl.topology import KINDS, Graph, TopologyError, build
+from sagefl.topology import Graph, GraphKind, TopologyError, build
 from sagefl.topology.graphs import ATTEMPTS, EXACT_ER_CLIENTS, _sparse_er
 
 Interval = Callable[[float, int, float], tuple[float, float]]
 
 DRAWN = ("er", "ba", "regular", "ws")
-BUILT = tuple(kind for kind in KINDS if kind != "file")
+BUILT = tuple(kind for kind in get_args(GraphKind) if kind != "file")
 
 
 def to_networkx(graph: Graph) -> nx.Graph:
@@ -211,7 +211,7 @@ def test_an_empty_edge_list_leaves_everyone_alone(tmp_path: Path) -> None:
         ("-1 2", "expected two client numbers"),
         ("1 2.0", "expected two client numbers"),
         ("1 5", "no client 5, they are numbered 0 to 4"),
-        ("2 2", "client 2 is joined to itself"),
+        ("2 2", "client 2 is connected to itself"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -251,7 +251,7 @@ def test_an_unreadable_edge_list(tmp_path: Path) -> None:
         ("ba", 5, {"m": 0}, "m must be a whole number of at least 1"),
         ("regular", 5, {"k": 3}, r"k \* clients must be even"),
         ("regular", 4, {"k": 4}, "k < clients"),
-        ("regular", 6, {"k": 1}, "no connected regular graph over 6 clients after 1 draws"),
+        ("regular", 6, {"k": 1}, "no connected regular graph over 6 clients in 1 draws"),
         ("ws", 9, {"k": 3}, "even k .* use 2 or 4"),
         ("ws", 4, {"k": 4}, "k < clients"),
         ("torus", 12, {"rows": 5}, "5 x 2 has 10 clients, not 12"),
@@ -270,9 +270,9 @@ def test_a_negative_seed_is_refused() -> None:
 
 
 def test_too_sparse_to_connect() -> None:
-    with pytest.raises(TopologyError, match=rf"after {ATTEMPTS} draws from seed 1 on .*connected=False"):
+    with pytest.raises(TopologyError, match=rf"in {ATTEMPTS} draws starting at seed 1 .*connected=False"):
         build("er", 12, 1, p=0.01)
-    with pytest.raises(TopologyError, match=r"after 1 draws .*a mean degree of 9.9 is enough"):
+    with pytest.raises(TopologyError, match=r"in 1 draws .*a mean degree of 9.9 is enough"):
         build("er", 1_000, 1, degree=1)  # told at once, not after 300 draws
 
 
@@ -285,7 +285,7 @@ def test_too_sparse_to_connect() -> None:
         ([0, 3, 2], [1, 0], "indptr must rise"),
         ([0, 1, 2], [2, 0], "no client 2: they are numbered 0 to 1"),
         ([0, 1, 2], [0, 1], "client 0 is its own neighbour"),
-        ([0, 2, 3], [1, 1, 0], "ascending without repeats"),
+        ([0, 2, 3], [1, 1, 0], "ascending order without repeats"),
         ([0, 1, 1], [1], "undirected"),
         ([0, 1, 2], [1.0, 0.0], "whole numbers"),
         ([0, 1, 2], [[1, 0]], "flat array"),

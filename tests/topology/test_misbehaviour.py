@@ -53,7 +53,7 @@ def test_what_each_kind_does() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "lie"}, "unknown misbehaviour 'lie'; there are none, wrong-answers"),
+        ({"kind": "lie"}, "unknown misbehaviour 'lie'; known: none, wrong-answers"),
         ({"fraction": 1.2}, "misbehaviour fraction must be a number between 0 and 1"),
         ({"poison": "arsenic"}, "poison must be 'noise' or 'flip', got 'arsenic'"),
         ({"scale": -1.0}, "poison scale must be a number of at least 0"),

@@ -21,17 +21,18 @@ def add_to(app: typer.Typer) -> None:
 @group.command("list")
 def list_() -> None:
     """Say which data sets are present and where."""
-    from ..data import status
+    from ..data import datasets
 
     out = console()
-    for entry in status():
-        out.print(f"{entry.name:<12} {'present: ' + str(entry.where) if entry.present else 'absent'}")
+    for name, entry in datasets().items():
+        where = entry.find()
+        out.print(f"{name:<12} {f'present: {where}' if where else 'absent'}")
     out.print("fmnist-mini is always there. Your own: FILE.npz, module:function, or hf:NAME (extra hf).")
 
 
 @group.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help="fmnist, mnist or cifar10.")],
+    name: Annotated[str, typer.Argument(help="A name that `sagefl data list` prints.")],
     dest: Annotated[str | None, typer.Option(help="Data folder; default: the user's cache, or $SAGEFL_DATA.")] = None,
 ) -> None:
     """Fetch a data set, verify it, and say where it is; or say every way to get it."""

@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags win over it.")]
-Dataset = Annotated[str | None, typer.Option(help="fmnist-mini, fmnist, mnist, cifar10, FILE.npz, module:function.")]
+Dataset = Annotated[str | None, typer.Option(help="From `sagefl data list`, or FILE.npz, module:function, hf:NAME.")]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more heterogeneous.")]
 Topology = Annotated[str | None, typer.Option(help="er, ba, ring, regular, ws, torus, complete, file.")]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]

@@ -2,41 +2,45 @@
 
 `load` gets a `Dataset` from one string (embedded, real files, a user's own). A partitioner (`Dirichlet`,
 `Shards`, `IID`, `Owners`) deals its training split to clients; `split_roles` gives every sample one of three
-roles (train, anchor, eval) that never overlap; a `Federation` is the result. `get` and `status` fetch real data
-and say what is there.
+roles (train, anchor, eval) that never overlap; a `Federation` is the result. `datasets` lists those with a name, one
+entry each in `catalogue`, and `get` fetches them.
 
 What does not live here: models and batches (`sagefl.learning`), graphs (`sagefl.topology`), and decisions
-(`sagefl.selection`), which never see data at all. Importing this package needs NumPy alone; pillow and Hugging
-Face's library are imported only where they are used.
+(`sagefl.selection`), which never see data at all. Importing this package needs NumPy alone; pillow and
+Hugging Face's library are imported only where they are used.
 """
 
-from sagefl.data.dataset import Dataset
-from sagefl.data.datasets import EMBEDDED, NAMES, load
-from sagefl.data.errors import DataError, DataMissing
-from sagefl.data.federation import AnchorMode, Federation
-from sagefl.data.fetch import Status, get, status
-from sagefl.data.partition import IID, Dirichlet, Owners, Partitioner, Shards
-from sagefl.data.places import data_dir
-from sagefl.data.roles import Roles, split_roles
+from .catalogue import NamedDataset, dataset_names, datasets
+from .dataset import Dataset
+from .errors import DataError, DataMissing
+from .federation import AnchorMode, Federation
+from .fetch import get
+from .files import FileDataset, RawFile, Way
+from .loading import load
+from .partition import IID, Dirichlet, Owners, Partitioner, Shards
+from .places import data_dir
+from .roles import Roles, split_roles
 
 __all__ = [
-    "EMBEDDED",
     "IID",
-    "NAMES",
     "AnchorMode",
     "DataError",
     "DataMissing",
     "Dataset",
     "Dirichlet",
     "Federation",
+    "FileDataset",
+    "NamedDataset",
     "Owners",
     "Partitioner",
+    "RawFile",
     "Roles",
     "Shards",
-    "Status",
+    "Way",
     "data_dir",
+    "dataset_names",
+    "datasets",
     "get",
     "load",
     "split_roles",
-    "status",
 ]

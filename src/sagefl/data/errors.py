@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sagefl.errors import SageflError
+from ..errors import SageflError
 
 __all__ = ["DataError", "DataMissing"]
 

@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sagefl.data.dataset import Dataset
-from sagefl.data.partition import Indices, Partitioner
-from sagefl.data.roles import Roles, split_roles
-from sagefl.streams import stream
+from ..streams import stream
+from .dataset import Dataset
+from .partition import Indices, Partitioner
+from .roles import Roles, split_roles
 
 __all__ = ["AnchorMode", "Federation"]
 
@@ -58,7 +58,7 @@ class Federation:
         anchor: float = 0.1,
         eval: float = 0.1,
     ) -> Federation:
-        """Deal the training split to ``clients`` and give every sample its role."""
+        """Deal the training split to `clients` and give every sample its role."""
         parts = partitioner.assign(dataset.train_y, clients, stream(seed, "partition"))
         roles = []
         for client, indices in enumerate(parts):
@@ -73,17 +73,12 @@ class Federation:
         """How many clients there are."""
         return len(self.roles)
 
-    @property
-    def pools(self) -> Indices:
-        """The size of each client's anchor pool."""
-        return np.array([len(roles.anchor) for roles in self.roles], np.int64)
-
     def anchors(self, client: int, round: int, seed: int | None = None, mode: AnchorMode = "shuffle") -> Indices:
         """A client's anchor pool in the order of this round; a stage of m anchors is its first m.
 
-        ``shuffle`` draws a new order every round from a stream keyed by (seed, round, client), the same for every
-        method, so that decisions are matched; ``fixed`` keeps one random order for the whole run. Without
-        ``seed`` it is the federation's.
+        `shuffle` draws a new order every round from a stream keyed by (seed, round, client), the same for every
+        method, so that decisions are matched; `fixed` keeps one random order for the whole run. Without
+        `seed` it is the federation's.
         """
         pool = self.roles[client].anchor
         if mode == "fixed":

@@ -1,4 +1,4 @@
-"""Getting real data onto this machine: `get` fetches, `status` says what is there.
+"""Getting datasets onto this machine.
 
 Every way ends in the same place: uncompressed files in a scratch folder, verified against the catalogue's
 checksums, then moved into place one atomic rename at a time. A fetch that is interrupted, fed wrong bytes or
@@ -13,62 +13,39 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from sagefl.data.catalogue import CATALOGUE, RealDataset, find, read_raw, ways_to_get
-from sagefl.data.datasets import EMBEDDED, unknown
-from sagefl.data.errors import DataError
-from sagefl.data.places import data_dir
-from sagefl.data.ways import WAYS, Say, WayFailed
+from .catalogue import datasets
+from .errors import DataError
+from .files import FileDataset, Say, WayFailed, read_raw
+from .loading import unknown
+from .places import data_dir
+from .ways import ELSEWHERE
 
-__all__ = ["Status", "get", "status"]
+__all__ = ["get"]
 
 _ABANDONED = 24 * 3600.0  # seconds
-
-
-@dataclass(frozen=True)
-class Status:
-    """Whether a named dataset is on this machine, and where."""
-
-    name: str
-    title: str
-    where: Path | None
-    ways: str  # every way to get it, one per line; empty for what is embedded
-
-    @property
-    def present(self) -> bool:
-        """All its files are there (they are verified when loaded)."""
-        return self.where is not None
-
-
-def status() -> list[Status]:
-    """Every named dataset, the embedded one first. Looks for files without opening them, so it is instant."""
-    embedded = Path(str(resources.files("sagefl.data") / "embedded"))
-    mini = Status(EMBEDDED, "10,000 + 2,000 images of Fashion-MNIST, shipped with sagefl", embedded, "")
-    return [mini, *(Status(spec.name, spec.title, find(spec), ways_to_get(spec)) for spec in CATALOGUE.values())]
 
 
 def get(name: str, dest: Path | str | None = None, say: Say = lambda line: None) -> Path:
     """Make sure a dataset is on this machine and verified; returns the folder that holds it.
 
-    Without ``dest``, data found anywhere on the search path is used where it lies, and fetched data goes to
-    ``$SAGEFL_DATA`` or the user's cache. With ``dest``, a folder used like ``$SAGEFL_DATA``, the files end up in
-    ``dest/NAME``. ``say`` is told what happens, a line at a time.
+    Without `dest`, data found anywhere on the search path stays where it is, and fetched data goes to
+    `$SAGEFL_DATA` or the user's cache. With `dest`, a folder used like `$SAGEFL_DATA`, the files end up in
+    `dest/NAME`. `say` gets a line of progress at a time.
     """
-    if name == EMBEDDED:
-        return Path(str(resources.files("sagefl.data") / "embedded"))
-    if name not in CATALOGUE:
+    if name not in datasets():
         raise DataError(unknown(name))
-    spec, root = CATALOGUE[name], data_dir() if dest is None else Path(dest)
-    here = find(spec) if dest is None else find(spec, root)
+    spec, root = datasets()[name], None if dest is None else Path(dest)
+    if not isinstance(spec, FileDataset):
+        return spec.where
+    here = spec.find(root)
     if here is not None and _intact(spec, here, say):
         return here
-    return _fetch(spec, root, say)
+    return _fetch(spec, root or data_dir(), say)
 
 
-def _intact(spec: RealDataset, folder: Path, say: Say) -> bool:
+def _intact(spec: FileDataset, folder: Path, say: Say) -> bool:
     try:
         for file in spec.files:
             read_raw(folder, file)
@@ -78,32 +55,32 @@ def _intact(spec: RealDataset, folder: Path, say: Say) -> bool:
     return True
 
 
-def _fetch(spec: RealDataset, root: Path, say: Say) -> Path:
+def _fetch(spec: FileDataset, root: Path, say: Say) -> Path:
     target, failures = root / spec.folders[0], []
     with _explain_disk(root, spec):
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root, spec)
         with tempfile.TemporaryDirectory(prefix=f".{spec.name}-", dir=root) as scratch:
-            for way in WAYS[spec.name]:
+            for way in (ELSEWHERE, *spec.ways):
                 work = Path(tempfile.mkdtemp(dir=scratch))
                 try:
-                    for file, raw in way.collect(target, work, say):
+                    for file, raw in way.collect(spec, target, work, say):
                         _write(work / "out" / file, raw)
                     for raw_file in spec.files:
                         read_raw(work / "out", raw_file)
                 except (WayFailed, DataError) as error:
                     failures.append(f"  {way.label}: {error}")
-                    shutil.rmtree(work)  # before the next way needs the room
+                    shutil.rmtree(work)  # the next way needs the space
                     continue
                 _install(spec, work / "out", target)
                 return target
     raise DataError(
-        "\n".join([f"could not fetch {spec.name}; tried:", *failures, "Ways to get it:", ways_to_get(spec, root)])
+        "\n".join([f"could not fetch {spec.name}; tried:", *failures, "Ways to get it:", spec.ways_to_get(root)])
     )
 
 
-def _sweep(root: Path, spec: RealDataset) -> None:
-    """Remove what fetches killed long ago left behind; younger scratch folders may be in use."""
+def _sweep(root: Path, spec: FileDataset) -> None:
+    """Remove scratch folders of fetches that were killed long ago; younger ones may be in use."""
     for scratch in root.glob(f".{spec.name}-*"):
         if time.time() - scratch.stat().st_mtime > _ABANDONED:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -117,7 +94,7 @@ def _write(path: Path, raw: bytes) -> None:
         os.fsync(stream.fileno())
 
 
-def _install(spec: RealDataset, source: Path, target: Path) -> None:
+def _install(spec: FileDataset, source: Path, target: Path) -> None:
     """Move verified files into place; each replaces its predecessor in one step."""
     target.mkdir(exist_ok=True)
     for file in spec.files:
@@ -125,7 +102,7 @@ def _install(spec: RealDataset, source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _explain_disk(root: Path, spec: RealDataset) -> Iterator[None]:
+def _explain_disk(root: Path, spec: FileDataset) -> Iterator[None]:
     # Network failures never get here: the ways turn them into WayFailed.
     try:
         yield

@@ -1,8 +1,8 @@
-"""Datasets of the Hugging Face hub, by name, through the optional extra ``hf``.
+"""Datasets of the Hugging Face hub, by name, through the optional extra `hf`.
 
-``hf:NAME`` is enough when a dataset has the splits ``train`` and ``test``, one image column and one class
-column; otherwise say which: ``hf:cifar100?label=fine_label``, ``hf:NAME?config=CONFIG&test=validation``. Whose each
-sample is, for ``data.partition = owners``, is a column, too: ``hf:NAME?owner=writer_id``.
+`hf:NAME` is enough when a dataset has the splits `train` and `test`, one image column and one class
+column; otherwise say which: `hf:cifar100?label=fine_label`, `hf:NAME?config=CONFIG&test=validation`. Whose each
+sample is, for `data.partition = owners`, is a column, too: `hf:NAME?owner=writer_id`.
 Only data is loaded: datasets that need code of their own to be run are refused by the library.
 """
 
@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl
 import numpy as np
 from numpy.typing import NDArray
 
-from sagefl.data.dataset import Dataset
-from sagefl.data.errors import DataError
-from sagefl.extras import how_to_install
+from ..extras import how_to_install
+from .dataset import Dataset
+from .errors import DataError
 
 __all__ = ["from_hub"]
 
@@ -25,7 +25,7 @@ _OPTIONS = ("config", "train", "test", "image", "label", "owner")
 
 
 def from_hub(reference: str) -> Dataset:
-    """The dataset ``hf:NAME[?option=value&...]``; options are config, train, test, image, label and owner."""
+    """The dataset `hf:NAME[?option=value&...]`; options are config, train, test, image, label and owner."""
     name, options = _parse(reference)
     try:
         datasets = importlib.import_module("datasets")

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from sagefl.data.errors import DataError
+from .errors import DataError
 
 __all__ = ["parse_idx"]
 
@@ -15,7 +15,7 @@ _UNSIGNED_BYTE = 0x08
 
 
 def parse_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
-    """The array in an IDX file of unsigned bytes; ``what`` names the file in errors."""
+    """The array in an IDX file of unsigned bytes; `what` names the file in errors."""
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UNSIGNED_BYTE:
         raise DataError(f"{what}: starts with {raw[:4].hex() or 'nothing'}; expected an IDX file of bytes (000008..)")
     axes = raw[3]

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sagefl.data.dataset import Labels
+from .dataset import Labels
 
 __all__ = ["IID", "Dirichlet", "Owners", "Partitioner", "Shards"]
 
@@ -33,13 +33,13 @@ class Partitioner(Protocol):
 class Dirichlet:
     """Label skew: each class is spread over the clients in Dirichlet(alpha) proportions.
 
-    The smaller ``alpha``, the fewer clients share a class. The name goes back to Hsu, Qi and Brown 2019,
+    The smaller `alpha`, the fewer clients share a class. The name goes back to Hsu, Qi and Brown 2019,
     "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification"
     (arXiv:1909.06335), who draw class proportions *per client*; here, as in Yurochkin et al. 2019
     (arXiv:1905.12022) and most later code, client proportions are drawn *per class*, so that all samples are
     used and client sizes vary too. Where that code leaves clients nearly empty or moves samples about, we
-    redraw the whole partition until every client holds at least ``min_samples``: the result is an exact draw
-    from the Dirichlet partition given that minimum. At most ``max_tries`` draws are made, fewer if the first
+    redraw the whole partition until every client holds at least `min_samples`: the result is an exact draw
+    from the Dirichlet partition given that minimum. At most `max_tries` draws are made, fewer if the first
     hundred show that it is hopeless.
     """
 
@@ -89,7 +89,7 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class Shards:
-    """Pathological label skew: sort by label, cut into equal shards, deal each client ``per_client`` of them.
+    """Pathological label skew: sort by label, cut into equal shards, deal each client `per_client` of them.
 
     McMahan et al. 2017, "Communication-Efficient Learning of Deep Networks from Decentralized Data"
     (arXiv:1602.05629), section 3: 200 shards of 300 MNIST digits, two for each of 100 clients. We shuffle within
@@ -104,7 +104,7 @@ class Shards:
             raise ValueError(f"per_client is {self.per_client}; expected at least 1 shard for each client")
 
     def assign(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Indices]:
-        """Cut the shuffled, label-sorted samples into ``clients * per_client`` runs and deal them at random."""
+        """Cut the shuffled, label-sorted samples into `clients * per_client` runs and deal them at random."""
         _check(labels, clients, each=self.per_client)
         shuffled = rng.permutation(len(labels))
         by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
@@ -130,7 +130,7 @@ class IID:
 class Owners:
     """No dealing at all: every client is somebody whom the data name (a writer, a hospital, a device).
 
-    Owners with fewer than ``min_samples`` take no part. Where there are more than clients, the seed draws which of them
+    Owners with fewer than `min_samples` take no part. Where there are more than clients, the seed draws which of them
     are; clients are in the owners' order.
     """
 

@@ -23,11 +23,11 @@ def _home_cache() -> Path:
 
 
 def data_dir() -> Path:
-    """The folder fetched data goes to: ``$SAGEFL_DATA`` if set, otherwise ``sagefl/data`` in the user's cache."""
+    """The folder fetched data goes to: `$SAGEFL_DATA` if set, otherwise `sagefl/data` in the user's cache."""
     chosen = os.environ.get("SAGEFL_DATA")
     return Path(chosen).expanduser() if chosen else _home_cache() / "sagefl" / "data"
 
 
 def roots() -> tuple[Path, ...]:
-    """All folders searched for data, first match wins."""
+    """Every folder searched for data; the first match wins."""
     return tuple(dict.fromkeys((data_dir(), _home_cache() / "sagefl" / "data", SYSTEM)))

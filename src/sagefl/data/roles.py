@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sagefl.data.partition import Indices
+from .partition import Indices
 
 __all__ = ["Roles", "split_roles"]
 

@@ -1,4 +1,4 @@
-"""A user's own data: an ``.npz`` file of four arrays, or a Python function that returns them; whose each training
+"""A user's own data: an `.npz` file of four arrays, or a Python function that returns them; whose each training
 sample is may come as a fifth.
 
 Files are never unpickled. A function is the user's own code and runs with the user's rights, as any import does.
@@ -12,23 +12,24 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sagefl.data.dataset import Dataset
-from sagefl.data.errors import DataError
+from .dataset import Dataset
+from .errors import DataError
 
-__all__ = ["from_callable", "from_npz"]
+__all__ = ["FunctionDataset", "from_npz", "from_reference"]
 
 _SPELLINGS = (("x_train", "y_train", "x_test", "y_test"), ("train_x", "train_y", "test_x", "test_y"))
 _EXPECTED = "expected the arrays x_train, y_train, x_test, y_test (or train_x, train_y, test_x, test_y)"
 
 
 def from_npz(path: Path, name: str | None = None) -> Dataset:
-    """The dataset in an ``.npz`` file; beside the four arrays may stand an integer ``classes`` and ``owners``."""
+    """The dataset in an `.npz` file; beside the four arrays may stand an integer `classes` and `owners`."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; {_EXPECTED} saved with numpy.savez_compressed")
     arrays = _read_npz(path)
@@ -60,22 +61,45 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
         ) from error
 
 
-def from_callable(reference: str) -> Dataset:
-    """The dataset that ``module:function`` returns; modules in the current folder are found."""
+def from_reference(reference: str) -> Dataset:
+    """The dataset that `module:function` returns; modules in the current folder are found."""
     with _current_folder_importable():
-        function = _resolve(reference)
-        try:
-            result = function()
-        except Exception as error:
-            raise DataError(f"{reference}() raised {type(error).__name__}: {error}") from error
+        return _call(_resolve(reference), reference)
+
+
+@dataclass(frozen=True)
+class FunctionDataset:
+    """A dataset that a function returns; there is nothing to fetch."""
+
+    name: str
+    title: str
+    function: Callable[[], Any]
+    where: Path  # the file that holds the function, or what it reads
+
+    def find(self, root: Path | None = None) -> Path:
+        """Where it is."""
+        return self.where
+
+    def load(self, root: Path | None = None) -> Dataset:
+        """What the function returns."""
+        return _call(self.function, self.name)
+
+
+def _call(function: Callable[[], Any], name: str) -> Dataset:
+    try:
+        result = function()
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name}() raised {type(error).__name__}: {error}") from error
     if isinstance(result, Dataset):
         return result
     if isinstance(result, tuple | list) and len(result) in (4, 5):
         train_x, train_y, test_x, test_y, *owners = result
-        return Dataset.from_arrays(reference, train_x, train_y, test_x, test_y, owners=owners[0] if owners else None)
-    found = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+        return Dataset.from_arrays(name, train_x, train_y, test_x, test_y, owners=owners[0] if owners else None)
+    got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
     raise DataError(
-        f"{reference}() returned {found}; expected a sagefl.data.Dataset or the four arrays "
+        f"{name}() returned {got}; expected a sagefl.data.Dataset or the four arrays "
         "(train_x, train_y, test_x, test_y), and as a fifth, if you have them, the owners of the training samples"
     )
 

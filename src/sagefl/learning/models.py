@@ -3,18 +3,20 @@
 A model is an `nn.Module` whose parameters are split into a *shared* block omega, which is exchanged, and a local
 rest phi (the head), which never leaves the client. It offers
 
-* ``forward(x) -> logits``;
-* ``shared``: the name prefixes of the shared parameters (or they are declared in the run's config);
-* optionally ``loss(x, y) -> scalar`` for training (default: cross-entropy of the logits);
-* optionally ``latent(x)`` and ``head(z)``, needed for representation probes.
+* `forward(x) -> logits`;
+* `shared`: the name prefixes of the shared parameters (or they are declared in the run's config);
+* optionally `loss(x, y) -> scalar` for training (default: cross-entropy of the logits);
+* optionally `latent(x)` and `head(z)`, needed for representation probes.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,10 +25,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SageflError
+from ..selection.registry import add_entry_points, nearest
 
-__all__ = ["BUILT_IN", "EncoderDecoder", "Mlp", "ModelError", "build_model", "check_model", "plain", "training_loss"]
+__all__ = ["MODELS", "EncoderDecoder", "Mlp", "ModelError", "build_model", "check_model", "models", "plain"]
+__all__ += ["training_loss"]
 
-
+ENTRY_POINTS = "sagefl.models"
 VECTOR = 8  # floats in a register of the usual CPU
 
 
@@ -163,28 +167,54 @@ class Mlp(nn.Module):
         return cast(Tensor, self.head(self.body(x)))
 
 
-def _encoder_decoder(shape: tuple[int, ...], classes: int, **options: Any) -> nn.Module:
+def _encoder_decoder(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    latent: int | None = None,
+    widths: tuple[int, ...] | None = None,
+    beta: float = 1.0,
+) -> nn.Module:
     if len(shape) != 3:
         raise ModelError(f"the encoder-decoder takes images (channels, height, width), the data is {shape}: use mlp")
     # The paper's two sizes: Fashion-MNIST 64-dim latent, width 16; CIFAR-10 128-dim latent, width 32.
-    sizes: dict[str, Any] = (
-        {"latent": 128, "widths": (32, 64, 128)} if shape[0] == 3 else {"latent": 64, "widths": (16, 32)}
-    )
-    return EncoderDecoder((shape[0], shape[1], shape[2]), classes, **(sizes | options))
+    usual_latent, usual_widths = (128, (32, 64, 128)) if shape[0] == 3 else (64, (16, 32))
+    images = (shape[0], shape[1], shape[2])
+    return EncoderDecoder(images, classes, latent=latent or usual_latent, widths=widths or usual_widths, beta=beta)
 
 
-BUILT_IN: Mapping[str, Callable[..., nn.Module]] = {"encoder-decoder": _encoder_decoder, "mlp": Mlp}
+MODELS: dict[str, Callable[..., nn.Module]] = {"encoder-decoder": _encoder_decoder, "mlp": Mlp}
+"""Every model with a name, as what makes one from an input shape, a number of classes and options. To add a model,
+write its entry here; other packages add theirs in the entry-point group `sagefl.models`."""
+
+
+def models() -> Mapping[str, Callable[..., nn.Module]]:
+    """Every model with a name; installed packages' last."""
+    _discover()
+    return MODELS
+
+
+@cache
+def _discover() -> None:
+    add_entry_points(ENTRY_POINTS, "model", MODELS, _checked)
+
+
+def _checked(name: str, offered: Any) -> Callable[..., nn.Module]:
+    if not callable(offered):
+        raise TypeError(f"{offered!r} is not callable")
+    return cast("Callable[..., nn.Module]", offered)
 
 
 def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
-    """A fresh model whose initial weights depend only on `seed`. `name` is built in or ``module:callable``."""
-    make = BUILT_IN.get(name) or _import(name)
+    """A fresh model whose initial weights depend only on `seed`. `name` is one of `models` or `module:callable`."""
+    make = models().get(name) or _import(name)
+    try:
+        inspect.signature(make).bind(shape, classes, **options)
+    except TypeError as error:
+        raise ModelError(f"model {name} does not take these options: {error}") from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        try:
-            model = make(shape, classes, **options)
-        except TypeError as error:
-            raise ModelError(f"model {name} does not take these options: {error}") from None
+        model = make(shape, classes, **options)
     check_model(model)
     return model
 
@@ -192,7 +222,8 @@ def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int, opti
 def _import(name: str) -> Callable[..., nn.Module]:
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ModelError(f"unknown model {name!r}: use one of {', '.join(BUILT_IN)}, or module:callable of your own")
+        known = models()
+        raise ModelError(f"unknown model {name!r}{nearest(name, known)}; known: {', '.join(known)}, or module:callable")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -219,7 +250,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """A copy from torch's own layers, without what pays for one client on a CPU alone and ``vmap`` refuses."""
+    """A copy from torch's own layers, without what pays for one client on a CPU alone and `vmap` refuses."""
     copy = deepcopy(model)
     for module in copy.modules():
         if isinstance(module, ChannelsLast | Doubling):

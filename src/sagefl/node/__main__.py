@@ -1,4 +1,4 @@
-"""``python -m sagefl.node CONFIG``: what a swarm starts. People use ``sagefl node run``."""
+"""`python -m sagefl.node CONFIG`: what a swarm starts. People use `sagefl node run`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A node's configuration: one TOML file with a schema; paths in it are relative to the file.
 
 What decides the learning (data, model, training, method, evaluation) is described by the same sections as a
-simulated run, so a node's run directory holds a ``run.toml`` that everything downstream can read.
+simulated run, so a node's run directory holds a `run.toml` that everything downstream can read.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class NodeConfig(_Section):
         return made
 
     def run_config(self) -> RunConfig:
-        """This node as a run: what ``run.toml`` says. Prices stand there unscaled; readers price as the node does."""
+        """This node as a run: what `run.toml` says. Prices stand there unscaled; readers price as the node does."""
         most = max([self.number, *(n.number for n in self.neighbours.values())]) + 1
         return RunConfig(
             clients=max(self.clients, most),
@@ -209,7 +209,7 @@ class NodeConfig(_Section):
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """``127.0.0.1:7443`` or ``[::1]:7443`` in two parts."""
+    """`127.0.0.1:7443` or `[::1]:7443` in two parts."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"an address is written host:port, got {address!r}")

@@ -14,7 +14,7 @@ class NodeError(SageflError, RuntimeError):
 class Fault(Exception):  # noqa: N818 (a neighbour's, not ours)
     """A neighbour did not answer, or answered something that must not be used.
 
-    `kind` is counted and logged (``no-answer``, ``wrong-digest``, ``not-finite`` ...); faults never end a node.
+    `kind` is counted and logged (`no-answer`, `wrong-digest`, `not-finite` ...); faults never end a node.
     """
 
     def __init__(self, kind: str, why: str) -> None:

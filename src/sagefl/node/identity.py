@@ -1,6 +1,6 @@
 """Who is who: a federation's own certificate authority, a key and certificate per node, and a revocation list.
 
-A node's identity is the DNS name in its certificate (``alice``), signed by the federation's CA. `Identity` is what one
+A node's identity is the DNS name in its certificate (`alice`), signed by the federation's CA. `Identity` is what one
 node holds; `judge` is the whole policy: right name, signed by this CA, in date, not revoked, and the pinned key where
 one is configured. Both directions use it: the server on the certificate TLS has verified, the client on the
 certificate it will then insist on (see `sagefl.node.client`).
@@ -70,9 +70,9 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 class Authority:
-    """A federation's certificate authority in one folder: ``ca.key``, ``ca.pem`` and ``revoked.pem``.
+    """A federation's certificate authority in one folder: `ca.key`, `ca.pem` and `revoked.pem`.
 
-    Whoever holds ``ca.key`` can make members; keep it off the nodes.
+    Whoever holds `ca.key` can make members; keep it off the nodes.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What happened: every event counted, and written as a line of JSON to ``events.log`` and standard output.
+"""What happened: every event counted, and written as a line of JSON to `events.log` and standard output.
 
 A flood of one kind of event is counted in full but written sparingly, so that nobody can fill the disk or the log by
 misbehaving. Writing an event can never end the node.

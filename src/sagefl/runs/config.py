@@ -18,13 +18,13 @@ import numpy.typing as npt
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from ..data import IID, Dataset, Dirichlet, Federation, Owners, Partitioner, Shards
+from ..data import IID, AnchorMode, Dataset, Dirichlet, Federation, Owners, Partitioner, Shards, dataset_names
 from ..errors import SageflError
 from ..selection.private import RandomisedResponse
 from ..selection.registry import nearest
 from ..settings import option_name, parse_method
 from ..streams import stream
-from ..topology import Graph, build
+from ..topology import Graph, GraphKind, MisbehaviourKind, build
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -60,7 +60,7 @@ class DataConfig(_Section):
     """Which samples, dealt how."""
 
     dataset: str = Field(
-        default="fmnist-mini", description="fmnist-mini, fmnist, mnist, cifar10, FILE.npz, module:function or hf:NAME"
+        default="fmnist-mini", description=f"{', '.join(dataset_names())}, FILE.npz, module:function or hf:NAME"
     )
     partition: Literal["dirichlet", "shards", "iid", "owners"] = Field(
         default="dirichlet", description="how the training split is dealt; owners: as the data themselves say"
@@ -74,9 +74,7 @@ class DataConfig(_Section):
     shards: int = Field(default=2, ge=1, description="label shards per client (partition = shards)")
     anchor: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out as anchors")
     eval: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out for evaluation")
-    anchor_order: Literal["shuffle", "fixed"] = Field(
-        default="shuffle", description="reshuffle the anchor pool every round, or not"
-    )
+    anchor_order: AnchorMode = Field(default="shuffle", description="reshuffle the anchor pool every round, or not")
 
     def partitioner(self, dataset: Dataset) -> Partitioner:
         """How this data set is dealt to clients."""
@@ -99,9 +97,7 @@ class DataConfig(_Section):
 class TopologyConfig(_Section):
     """Who is whose neighbour."""
 
-    kind: Literal["er", "ba", "ring", "regular", "ws", "torus", "complete", "file"] = Field(
-        default="er", description="graph family"
-    )
+    kind: GraphKind = Field(default="er", description="graph family")
     p: float | None = Field(
         default=None, ge=0, le=1, description="edge probability (er, default .15) or rewiring (ws, default .1)"
     )
@@ -126,16 +122,17 @@ class NetworkConfig(_Section):
     drop: float = Field(default=0.0, ge=0, le=1, description="probability that a link fails in a round")
     delay: float = Field(default=0.0, ge=0, le=1, description="probability that a link answers from an older snapshot")
     max_delay: int = Field(default=1, ge=1, description="how many rounds old such a snapshot can be")
-    misbehaviour: Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"] = Field(
-        default="none", description="what misbehaving peers do"
-    )
+    misbehaviour: MisbehaviourKind = Field(default="none", description="what misbehaving peers do")
     misbehaving: float = Field(default=0.0, ge=0, le=1, description="share of clients that misbehave")
 
 
 class ModelConfig(_Section):
     """What clients train."""
 
-    name: str = Field(default="encoder-decoder", description="encoder-decoder, mlp, or module:callable of your own")
+    name: str = Field(
+        default="encoder-decoder",
+        description="encoder-decoder, mlp, one that an installed package adds, or module:callable",
+    )
     shared: tuple[str, ...] | None = Field(
         default=None, description="name prefixes of the shared parameters; default: the model's own"
     )

@@ -9,36 +9,42 @@ from __future__ import annotations
 import difflib
 import pkgutil
 import warnings
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
 
 from .selector import Selector
 
-__all__ = ["ENTRY_POINTS", "discover", "make", "nearest", "selector", "selectors"]
+__all__ = ["ENTRY_POINTS", "add_entry_points", "discover", "make", "nearest", "selector", "selectors"]
 
 ENTRY_POINTS = "sagefl.selectors"
+Entry = TypeVar("Entry")
 
 
 def discover(package: str, base: type[Any], registered: dict[str, type[Any]], group: str) -> None:
     """Import every module of a package, whose classes register themselves, then other people's entry points."""
+
+    def check(name: str, offered: Any) -> type[Any]:
+        if not (isinstance(offered, type) and issubclass(offered, base)):
+            raise TypeError(f"{offered!r} is not a {base.__name__} class")
+        return offered
+
     for module in pkgutil.iter_modules(import_module(package).__path__):
         import_module(f"{package}.{module.name}")
+    add_entry_points(group, base.__name__.lower(), registered, check)
+
+
+def add_entry_points(group: str, kind: str, registered: dict[str, Entry], check: Callable[[str, Any], Entry]) -> None:
+    """Add what installed packages offer under the names of an entry-point group; what is broken only warns."""
     for point in entry_points(group=group):
         try:
-            _load(point, base, registered)
+            offered = check(point.name, point.load())
+            if (taken := registered.setdefault(point.name, offered)) is not offered:
+                raise ValueError(f"the name is taken by {getattr(taken, '__qualname__', type(taken).__name__)}")
         except Exception as error:  # somebody else's broken package must not take the built-in ones away
-            kind = base.__name__.lower()
-            warnings.warn(f"{kind} {point.name!r} of {point.value} is left out: {error}", stacklevel=3)
-
-
-def _load(point: EntryPoint, base: type[Any], registered: dict[str, type[Any]]) -> None:
-    found = point.load()
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise TypeError(f"{found!r} is not a {base.__name__} class")
-    if registered.setdefault(point.name, found) is not found:
-        raise ValueError(f"the id is taken by {registered[point.name].__qualname__}")
+            warnings.warn(f"{kind} {point.name!r} of {point.value} is left out: {error}", stacklevel=4)
 
 
 @cache

@@ -161,9 +161,10 @@ def _cell(preset: Preset, seed: int, at: Configuration, method: str, overrides: 
 
 def absent(cells: Sequence[Cell]) -> dict[str, tuple[str, list[Cell]]]:
     """Named data sets that are not on this machine: how to get them, and the cells that need them."""
-    from ..data import status
+    from ..data import FileDataset, datasets
 
-    ways = {entry.name: entry.ways for entry in status() if not entry.present}
+    named = datasets().items()
+    ways = {name: e.ways_to_get() for name, e in named if isinstance(e, FileDataset) and e.find() is None}
     missing: dict[str, tuple[str, list[Cell]]] = {}
     for cell in cells:
         name = cell.configuration.dataset

@@ -1,4 +1,4 @@
-"""What the files of this package share: its error, its array types and the checks of plain arguments."""
+"""Shared by the files of this package: its error, its array types and checks of simple arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sagefl.errors import SageflError
+from ..errors import SageflError
 
 Seed: TypeAlias = int | tuple[int, ...]
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -20,18 +20,18 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 class TopologyError(SageflError, ValueError):
-    """A graph, trace, link or misbehaviour setting that cannot be; the message says what to do."""
+    """An impossible graph, trace, link or misbehaviour setting; the message says what to do."""
 
 
 def whole(name: str, value: object, least: int = 0) -> int:
-    """``value`` as an int of at least ``least``."""
+    """`value` as an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise TopologyError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return int(value)
 
 
 def number(name: str, value: object, least: float, most: float = math.inf) -> float:
-    """``value`` as a finite float in [least, most]."""
+    """`value` as a finite float in [least, most]."""
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
         where = f"of at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
         raise TopologyError(f"{name} must be a number {where}, got {value!r}")
@@ -41,19 +41,19 @@ def number(name: str, value: object, least: float, most: float = math.inf) -> fl
 
 
 def probability(name: str, value: object) -> float:
-    """``value`` as a float in [0, 1]."""
+    """`value` as a float in [0, 1]."""
     return number(name, value, 0.0, 1.0)
 
 
 def frozen(array: npt.ArrayLike) -> IntArray:
-    """A read-only copy, so that a description shared by many clients cannot be changed by one of them."""
+    """A read-only copy, so that nobody can change what many clients share."""
     copy = np.array(array, dtype=np.int64)
     copy.setflags(write=False)
     return copy
 
 
 def numbered_fields(path: str | PathLike[str], what: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a text file as ``(line number, fields)``; commas and blanks separate, # comments."""
+    """The lines of a text file as `(line number, fields)`, split at commas and blanks, without # comments."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as problem:

@@ -1,7 +1,7 @@
-"""Who is there: which clients are active in a round.
+"""Which clients are active in a round.
 
-An inactive client answers nobody and asks nobody; whether it trains is the simulator's business. Each
-description is a small frozen value with one method, ``active(round, clients, seed)``. Rounds count from 0.
+An inactive client asks nobody and answers nobody; whether it trains is up to the simulator. Each kind of availability
+is a small frozen class with one method, `active(round, clients, seed)`. Rounds count from 0.
 """
 
 from __future__ import annotations
@@ -12,15 +12,8 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from sagefl.streams import stream
-from sagefl.topology._common import (
-    BoolArray,
-    Seed,
-    TopologyError,
-    numbered_fields,
-    probability,
-    whole,
-)
+from ..streams import stream
+from ._common import BoolArray, Seed, TopologyError, numbered_fields, probability, whole
 
 __all__ = ["Always", "Availability", "Bernoulli", "Trace"]
 
@@ -28,7 +21,7 @@ Beyond = Literal["cycle", "hold"]
 
 
 class Availability(Protocol):
-    """What the simulator asks for in every round."""
+    """What the simulator asks in every round."""
 
     def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
         """One truth value per client; the same arguments always give the same answer."""
@@ -47,9 +40,9 @@ class Always:
 
 @dataclass(frozen=True)
 class Bernoulli:
-    """Every client is active with probability ``p``, independently of the others and of other rounds.
+    """Every client is active with probability `p`, independently of other clients and other rounds.
 
-    Draws are coupled in p: whoever is active at p = .5 is also active at p = .8 in the same round.
+    Draws are coupled in p: a client that is active at p = .5 is also active at p = .8 in the same round.
     """
 
     p: float
@@ -58,7 +51,7 @@ class Bernoulli:
         probability("availability p", self.p)
 
     def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
-        """A fresh draw keyed by ``(seed, "availability", round)``."""
+        """A fresh draw keyed by `(seed, "availability", round)`."""
         rng = stream(seed, "availability", whole("round", round))
         return rng.random(whole("clients", clients, 1)) < self.p
 
@@ -67,9 +60,9 @@ class Bernoulli:
 class Trace:
     """Availability read from a text file: line t is round t, with one 0 or 1 per client.
 
-    Commas or blanks separate the values; empty lines and # comments are skipped. When the run is longer
-    than the trace, ``beyond="cycle"`` starts over and ``beyond="hold"`` repeats the last line. The file is
-    read once, here, so that a bad trace is reported before anything trains.
+    Commas or blanks separate the values; empty lines and # comments are skipped. If the run is longer than the trace,
+    `beyond="cycle"` starts over and `beyond="hold"` repeats the last line. The file is read once, here, so that a bad
+    trace is reported before anything trains.
     """
 
     path: str | PathLike[str]
@@ -83,7 +76,7 @@ class Trace:
         object.__setattr__(self, "rows", _read_trace(self.path))
 
     def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
-        """The line of the round; the seed plays no part."""
+        """The line of the round; the seed is not used."""
         length, columns = self.rows.shape
         if columns != clients:
             raise TopologyError(

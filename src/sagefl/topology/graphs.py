@@ -1,61 +1,55 @@
 """Graphs of possible exchanges: connected random families, regular lattices, and edge lists from a file.
 
-The random families are networkx's, so that a graph named by ``(kind, clients, seed)`` is the one a reader
-gets from networkx directly. networkx receives the seed as it is; when the graph is not connected, then
-seed + 1000, seed + 2000, and so on (`ATTEMPTS` draws in all). One exception, for speed: Erdos-Renyi beyond
-`EXACT_ER_CLIENTS` clients, see `_er`.
+The random families are networkx's, so `(kind, clients, seed)` names the same graph that networkx itself gives. networkx
+gets the seed unchanged; if the graph is not connected, it gets seed + 1000, seed + 2000, and so on (`ATTEMPTS` draws in
+all). One exception, for speed: Erdos-Renyi beyond `EXACT_ER_CLIENTS` clients, see `_er`.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from sagefl.extras import how_to_install
-from sagefl.streams import stream
-from sagefl.topology._common import (
-    IntArray,
-    TopologyError,
-    frozen,
-    number,
-    numbered_fields,
-    probability,
-    whole,
-)
+from ..extras import how_to_install
+from ..selection.registry import nearest
+from ..streams import stream
+from ._common import IntArray, TopologyError, frozen, number, numbered_fields, probability, whole
 
-__all__ = ["ATTEMPTS", "EXACT_ER_CLIENTS", "KINDS", "Graph", "build"]
+__all__ = ["ATTEMPTS", "EXACT_ER_CLIENTS", "Graph", "GraphKind", "build"]
+
+GraphKind = Literal["er", "ba", "ring", "regular", "ws", "torus", "complete", "file"]
+KINDS = get_args(GraphKind)
 
 ATTEMPTS = 300
 """How many seeds are tried for a connected graph. Erdos-Renyi with 10,000 clients of mean degree 8 is
-connected once in about 28 draws, so that 300 fail with probability 2e-5."""
+connected about once in 28 draws, so all 300 fail with probability 2e-5."""
 
 EXACT_ER_CLIENTS = 1_000
-"""Up to here `er` is exactly ``networkx.erdos_renyi_graph``, which flips K(K-1)/2 coins."""
+"""Up to this size `er` is exactly `networkx.erdos_renyi_graph`, which flips K(K-1)/2 coins."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """An undirected simple graph over clients 0 .. clients - 1, as compressed rows.
 
-    The neighbours of client k are ``indices[indptr[k]:indptr[k + 1]]``, in ascending order. Every
-    undirected edge therefore appears twice, once per direction; entry e of ``indices`` is the directed link
-    ``receivers[e] <- indices[e]``, the order in which `links` draws. All arrays are read-only.
+    The neighbours of client k are `indices[indptr[k]:indptr[k + 1]]`, in ascending order, so every undirected edge
+    appears twice, once per direction. Entry e of `indices` is the directed link `receivers[e] <- indices[e]`; `links`
+    draws in this order. All arrays are read-only.
     """
 
     clients: int
     indptr: IntArray
     indices: IntArray
     seed_used: int | None = None
-    """The seed that gave this graph, after retries; None where nothing was drawn (ring, torus, file, ...)."""
+    """The seed that gave this graph, after retries; None if nothing was drawn (ring, torus, file, ...)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", whole("clients", self.clients, 1))
@@ -81,13 +75,13 @@ class Graph:
             raise TopologyError(f"client {culprit} is its own neighbour; remove the self-loop")
         links = self.receivers * self.clients + self.indices
         if (np.diff(links) <= 0).any():
-            raise TopologyError("neighbours must be ascending without repeats; Graph.from_edges sorts them")
+            raise TopologyError("neighbours must be in ascending order without repeats; Graph.from_edges sorts them")
         if not np.array_equal(np.sort(self.indices * self.clients + self.receivers), links):
-            raise TopologyError("the graph must be undirected; every a-b needs b-a, as Graph.from_edges makes it")
+            raise TopologyError("the graph must be undirected: every a-b needs b-a; Graph.from_edges adds it")
 
     @classmethod
     def from_edges(cls, clients: int, edges: npt.ArrayLike, seed_used: int | None = None) -> Graph:
-        """The graph of a list of pairs, in any order; a pair given twice (or both ways) is one edge.
+        """A graph from a list of pairs in any order; a pair given twice (or both ways) is one edge.
 
         >>> Graph.from_edges(3, [(2, 0)]).neighbours(0)
         array([2])
@@ -102,13 +96,13 @@ class Graph:
         _check_range(pairs, clients)
         a, b = pairs[:, 0], pairs[:, 1]
         links = np.sort(np.concatenate([a * clients + b, b * clients + a]))
-        links = links[np.diff(links, prepend=-1) > 0]  # as np.unique, which is many times slower here
+        links = links[np.diff(links, prepend=-1) > 0]  # like np.unique, which is many times slower here
         indptr = np.zeros(clients + 1, dtype=np.int64)
         np.cumsum(np.bincount(links // clients, minlength=clients), out=indptr[1:])
         return cls(clients, indptr, links % clients, seed_used)
 
     def __eq__(self, other: object) -> bool:
-        """Same clients and same edges; which seed gave them does not matter."""
+        """Same clients and same edges, whichever seed gave them."""
         if not isinstance(other, Graph):
             return NotImplemented
         same_rows = np.array_equal(self.indptr, other.indptr)
@@ -121,7 +115,7 @@ class Graph:
         return f"Graph(clients={self.clients}, edges={self.indices.size // 2}, seed_used={self.seed_used})"
 
     def neighbours(self, client: int) -> IntArray:
-        """The neighbours of one client, ascending."""
+        """The neighbours of one client, in ascending order."""
         if not 0 <= client < self.clients:
             raise TopologyError(f"no client {client}: they are numbered 0 to {self.clients - 1}")
         return self.indices[self.indptr[client] : self.indptr[client + 1]]
@@ -133,18 +127,18 @@ class Graph:
 
     @cached_property
     def receivers(self) -> IntArray:
-        """The client at the receiving end of every entry of ``indices``."""
+        """The client at the receiving end of every entry of `indices`."""
         return frozen(np.repeat(np.arange(self.clients), np.diff(self.indptr)))
 
     @cached_property
     def edges(self) -> IntArray:
-        """Every undirected edge once, as rows ``(a, b)`` with a < b, in ascending order."""
+        """Every undirected edge once, as rows `(a, b)` with a < b, in ascending order."""
         once = self.receivers < self.indices
         return frozen(np.stack([self.receivers[once], self.indices[once]], axis=1))
 
     @cached_property
     def connected(self) -> bool:
-        """Whether every client can reach every other. One lone client is connected."""
+        """Whether every client can reach every other. A single client is connected."""
         if self.clients > 1 and not self.degrees.all():
             return False
         reached, frontier = np.zeros(self.clients, dtype=np.bool_), [0]
@@ -158,26 +152,24 @@ class Graph:
 
 
 def build(kind: str, clients: int, seed: int, *, connected: bool | None = None, **options: Any) -> Graph:
-    """The graph of one kind over ``clients`` clients.
+    """The graph of one kind over `clients` clients.
 
-    =========  ==============================================================================================
-    kind       options (defaults shrink to fit few clients; a value given in so many words is kept or refused)
-    =========  ==============================================================================================
-    er         Erdos-Renyi: ``p`` = .15, the probability of an edge, or ``degree``, the mean degree wanted
-    ba         Barabasi-Albert: ``m`` = 3 edges per newcomer, m < clients
-    ring       none; two clients share one edge
-    regular    random regular: ``k`` = 4 neighbours each, k < clients, k * clients even
-    ws         Watts-Strogatz: ``k`` = 4 nearest neighbours (even, k < clients; 2 also serves two clients),
-               every edge rewired with probability ``p`` = .1
-    torus      ``rows`` x ``cols`` = clients with wrap-around; by default the nearest to a square. A side of 1
-               makes a ring, a side of 2 has single edges where the wrap would double them
-    complete   none; quadratic by nature
-    file       ``path`` of an edge list: one ``a b`` or ``a,b`` per line, clients numbered from 0, # comments;
-               repeated edges count once
-    =========  ==============================================================================================
+    Kinds and their options (a default shrinks to fit few clients; a value that you give is kept or refused):
 
-    ``connected=None`` asks for a connected graph of every kind but ``file``, where isolated clients are
-    allowed. ``connected=False`` takes the first draw as it is. One client is one isolated node of any kind.
+    - `er`, Erdos-Renyi: `p` = .15, the probability of an edge, or `degree`, the mean degree
+    - `ba`, Barabasi-Albert: `m` = 3 edges per new node, m < clients
+    - `ring`: no options; two clients share one edge
+    - `regular`, random regular: `k` = 4 neighbours each, k < clients, k * clients even
+    - `ws`, Watts-Strogatz: `k` = 4 nearest neighbours (even, k < clients; 2 also works for two clients), every edge
+      rewired with probability `p` = .1
+    - `torus`: `rows` x `cols` = clients with wrap-around, by default as close to a square as possible. A side of 1
+      makes a ring; a side of 2 has single edges where the wrap would double them
+    - `complete`: no options; the number of edges grows with the square of clients
+    - `file`: `path` of an edge list with one `a b` or `a,b` per line, clients numbered from 0, # comments; repeated
+      edges count once
+
+    By default graphs must be connected, except for `file`, where clients may be isolated. `connected=False` takes the
+    first draw as it is. A single client is one isolated node of any kind.
     """
     builder = _builder(kind, options)
     clients, seed = whole("clients", clients, 1), whole("seed", seed)
@@ -200,44 +192,39 @@ def build(kind: str, clients: int, seed: int, *, connected: bool | None = None, 
             return graph
         if _hopeless(kind, graph):
             break
-    raise TopologyError(_no_luck(kind, clients, attempt + 1, seed, graph))
+    raise TopologyError(_not_connected(kind, clients, attempt + 1, seed, graph))
 
 
 def _hopeless(kind: str, graph: Graph) -> bool:
     """Whether further draws would only waste time."""
     if kind != "er":
         return graph.indices.size // 2 < graph.clients - 1  # the number of edges is the same for every seed
-    # Isolated nodes are nearly Poisson: a mean that ever shows more than 20 (say 12) leaves none once in 10^5 draws.
+    # Isolated nodes are nearly Poisson: with a mean that can show more than 20 (say 12), one draw in 10^5 has none.
     return int((graph.degrees == 0).sum()) > 20
 
 
-def _no_luck(kind: str, clients: int, draws: int, seed: int, graph: Graph) -> str:
+def _not_connected(kind: str, clients: int, draws: int, seed: int, graph: Graph) -> str:
     advice = "raise its degree"
     if kind == "er":
-        # n exp(-degree) isolated nodes are expected: log n + 3 makes 95 % of the draws connected.
+        # n exp(-degree) isolated nodes are expected, so with a degree of log n + 3, 95 % of the draws are connected.
         advice = f"raise p or degree (a mean degree of {min(clients - 1, math.log(clients) + 3):.1f} is enough)"
     return (
-        f"no connected {kind} graph over {clients} clients after {draws} draws from seed {seed} on "
+        f"no connected {kind} graph over {clients} clients in {draws} draws starting at seed {seed} "
         f"(mean degree of the last: {graph.degrees.mean():.2f}); {advice} or pass connected=False"
     )
 
 
 def _builder(kind: str, options: dict[str, Any]) -> Callable[..., IntArray]:
-    """The function that makes the edges of a kind, once its option names are known to be right."""
+    """The function that makes the edges of a kind, after checking the names of its options."""
     if kind not in _BUILDERS:
-        raise TopologyError(f"unknown topology {kind!r}{_nearest(kind, KINDS)}; there are {', '.join(KINDS)}")
+        raise TopologyError(f"unknown topology {kind!r}{nearest(kind, KINDS)}; known: {', '.join(KINDS)}")
     builder = _BUILDERS[kind]
     names = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for name in options:
         if name not in names:
             takes = ", ".join(names) or "no options"
-            raise TopologyError(f"topology {kind!r} has no option {name!r}{_nearest(name, names)}; it takes {takes}")
+            raise TopologyError(f"topology {kind!r} has no option {name!r}{nearest(name, names)}; it takes {takes}")
     return builder
-
-
-def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _check_range(nodes: IntArray, clients: int) -> None:
@@ -257,8 +244,8 @@ def _networkx() -> Any:
 def _er(clients: int, seed: int, *, p: float | None = None, degree: float | None = None) -> IntArray:
     """Erdos-Renyi.
 
-    Large graphs are drawn from our own stream instead of networkx: the same distribution, but in NumPy and in
-    time proportional to the edges, because a sparse large graph takes dozens of draws to connect.
+    Large graphs are drawn from our own stream instead of networkx: the same distribution, but in NumPy and in time
+    proportional to the number of edges, because it takes dozens of draws until a sparse large graph is connected.
     """
     if p is not None and degree is not None:
         raise TopologyError(f"er takes p or degree, not both; got p = {p!r} and degree = {degree!r}")
@@ -279,12 +266,12 @@ def _sparse_er(clients: int, p: float, rng: np.random.Generator) -> IntArray:
     while p > 0 and last < total - 1:
         expected = (total - 1 - last) * p
         steps = rng.geometric(p, size=int(expected + 4 * math.sqrt(expected)) + 8)
-        # A step beyond the end ends the draw: clipping it there keeps the sums from overflowing if p is tiny.
+        # A step beyond the end ends the draw; clipping it there keeps the sums from overflowing if p is tiny.
         found.append(last + np.cumsum(np.minimum(steps, total + 1)))
         last = int(found[-1][-1])
     position = np.concatenate(found)
     position = position[position < total]
-    # Pair number i is (a, b) with b < a and i = a (a - 1) / 2 + b; roots are rounded, hence the two repairs.
+    # Pair number i is (a, b) with b < a and i = a (a - 1) / 2 + b; the root is rounded, hence the two corrections.
     a = ((1 + np.sqrt(1 + 8 * position.astype(np.float64))) / 2).astype(np.int64)
     a -= a * (a - 1) // 2 > position
     a += a * (a + 1) // 2 <= position
@@ -312,7 +299,7 @@ def _regular(clients: int, seed: int, *, k: int | None = None) -> IntArray:
     nx = _networkx()
     if 2 * k < clients:
         return _pairs(nx.random_regular_graph(k, clients, seed=seed).edges)
-    # Dense ones by their complement: pairing stubs would almost never end in a simple graph.
+    # Dense graphs as a complement: drawing them directly would almost never give a simple graph.
     return _pairs(nx.complement(nx.random_regular_graph(clients - 1 - k, clients, seed=seed)).edges)
 
 
@@ -359,10 +346,10 @@ def _file(clients: int, seed: int, *, path: str | PathLike[str] | None = None) -
             raise TopologyError(f"{where}: expected two client numbers, 'a b' or 'a,b', got {' '.join(fields)!r}")
         a, b = int(fields[0]), int(fields[1])
         if max(a, b) >= clients:
-            known = f"they are numbered 0 to {clients - 1}"
-            raise TopologyError(f"{where}: no client {max(a, b)}, {known}; fix the line or raise clients")
+            numbers = f"they are numbered 0 to {clients - 1}"
+            raise TopologyError(f"{where}: no client {max(a, b)}, {numbers}; fix the line or raise clients")
         if a == b:
-            raise TopologyError(f"{where}: client {a} is joined to itself; remove the line")
+            raise TopologyError(f"{where}: client {a} is connected to itself; remove the line")
         edges.append((a, b))
     return _pairs(edges)
 
@@ -382,5 +369,3 @@ _BUILDERS: dict[str, Callable[..., IntArray]] = {
     "file": _file,
 }
 _RANDOM = frozenset({"er", "ba", "regular", "ws"})
-KINDS = tuple(_BUILDERS)
-"""The names `build` knows."""

@@ -1,11 +1,10 @@
-"""What the network loses: dropped and delayed messages, and the neighbourhoods that remain in a round.
+"""Dropped and delayed messages, and the neighbourhoods that remain in a round.
 
-A link is directed, ``receiver <- peer``: k may hear j while j does not hear k. A dropped link is dead for
-the whole round (no probe, no model). A delayed one answers from an old snapshot, ``age`` rounds old, 0
-being the current one. Draws are keyed by ``(seed, purpose, round)`` alone and follow the order of the
-graph's rows, so every method meets the same weather; drop and delay have streams of their own, so changing
-one leaves the other as it was. Rounds count from 0: in round t there are t older snapshots, so no age
-exceeds t.
+A link is directed, `receiver <- peer`: k may hear j while j does not hear k. A dropped link is dead for the whole round
+(no probe, no model). A delayed one answers from an old snapshot, `age` rounds old, where 0 is the current one. Draws
+are keyed by `(seed, purpose, round)` alone and follow the order of the graph's rows, so every method meets the same
+conditions; drops and delays have their own streams, so changing one does not change the other. Rounds count from 0: in
+round t there are t older snapshots, so no age exceeds t.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sagefl.streams import stream
-from sagefl.topology._common import BoolArray, IntArray, Seed, TopologyError, frozen, probability, whole
-from sagefl.topology.graphs import Graph
+from ..streams import stream
+from ._common import BoolArray, IntArray, Seed, TopologyError, frozen, probability, whole
+from .graphs import Graph
 
 __all__ = ["LinkState", "Links", "View", "neighbourhoods"]
 
 
 @dataclass(frozen=True, eq=False)
 class LinkState:
-    """The directed links of one round, aligned with ``graph.indices``."""
+    """The directed links of one round, aligned with `graph.indices`."""
 
     ok: BoolArray
     """Whether the link works."""
@@ -36,9 +35,8 @@ class LinkState:
 class Links:
     """Independent message loss and delay on every directed link of every round.
 
-    A link is dropped with probability ``drop``; it is delayed with probability ``delay``, by 1 to
-    ``max_delay`` rounds with equal chances. The simulator has to keep the last ``max_delay`` snapshots if
-    ``delay`` > 0.
+    A link is dropped with probability `drop`; it is delayed with probability `delay`, by 1 to `max_delay` rounds, all
+    equally likely. The simulator has to keep the last `max_delay` snapshots if `delay` > 0.
     """
 
     drop: float = 0.0
@@ -75,7 +73,7 @@ class View:
     indptr: IntArray
     indices: IntArray
     staleness: IntArray
-    """The age of the snapshot behind every entry of ``indices``."""
+    """The age of the snapshot behind every entry of `indices`."""
 
     def _row(self, client: int) -> slice:
         if not 0 <= client < self.indptr.size - 1:
@@ -83,21 +81,21 @@ class View:
         return slice(self.indptr[client], self.indptr[client + 1])
 
     def peers(self, client: int) -> IntArray:
-        """Whom the client can ask in this round, ascending; empty if it is inactive or alone."""
+        """Whom the client can ask in this round, in ascending order; empty if it is inactive or alone."""
         return self.indices[self._row(client)]
 
     def ages(self, client: int) -> IntArray:
-        """How old the answering snapshot of each of these peers is, in rounds."""
+        """How old each of these peers' snapshots is, in rounds."""
         return self.staleness[self._row(client)]
 
     @property
     def degrees(self) -> IntArray:
-        """The number of peers of every client: the d of the round."""
+        """The number of peers of every client: d of this round."""
         return np.diff(self.indptr)
 
 
 def neighbourhoods(graph: Graph, active: npt.ArrayLike, links: Links, round: int, seed: Seed) -> View:
-    """Who can ask whom: the receiver is active, the peer is active, and the link between them works."""
+    """Who can ask whom: both clients are active and the link between them works."""
     present = np.asarray(active)
     if present.dtype != np.bool_ or present.shape != (graph.clients,):
         raise TopologyError(

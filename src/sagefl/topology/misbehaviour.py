@@ -1,17 +1,13 @@
-"""Who does not play fair, and how: a description and pure functions; the simulator applies them.
+"""Which clients misbehave, and how: a description and pure functions that the simulator applies.
 
-=================  =====================================================================================
-kind               what a culprit does
-=================  =====================================================================================
-none               nothing
-wrong-answers      answers every probe with a class other than its honest answer; its model is honest
-flatter            answers every probe as an oracle would, so it looks like the best peer; honest model
-poison             answers honestly but hands over a ruined model
-flatter-poison     both: looks like the best peer, and whoever believes it takes the ruined model
-=================  =====================================================================================
+- `none`: nobody misbehaves
+- `wrong-answers`: answers every probe with a class other than its honest answer; its model is honest
+- `flatter`: answers every probe with the true label, so it looks like the best peer; its model is honest
+- `poison`: answers honestly but hands over a ruined model
+- `flatter-poison`: both; it looks like the best peer, and whoever believes it gets the ruined model
 
-Culprits are the same clients for the whole run. A culprit lies to others, not to itself: its own training and
-evaluation stay honest.
+The same clients misbehave for the whole run. They lie to others, not to themselves: their own training and evaluation
+stay honest.
 """
 
 from __future__ import annotations
@@ -22,12 +18,12 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sagefl.streams import stream
-from sagefl.topology._common import BoolArray, Seed, TopologyError, number, probability, whole
+from ..streams import stream
+from ._common import BoolArray, Seed, TopologyError, number, probability, whole
 
-__all__ = ["Misbehaviour", "false_answers", "poison_row", "wrong_labels"]
+__all__ = ["Misbehaviour", "MisbehaviourKind", "false_answers", "poison_row", "wrong_labels"]
 
-Kind = Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"]
+MisbehaviourKind = Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"]
 Poison = Literal["noise", "flip"]
 Label = TypeVar("Label", bound=np.integer)
 Weight = TypeVar("Weight", bound=np.floating)
@@ -35,16 +31,16 @@ Weight = TypeVar("Weight", bound=np.floating)
 
 @dataclass(frozen=True)
 class Misbehaviour:
-    """What a ``fraction`` of the clients does; ``poison`` and ``scale`` are `poison_row`'s mode and scale."""
+    """How a `fraction` of the clients misbehaves; `poison` and `scale` are the mode and scale of `poison_row`."""
 
-    kind: Kind = "none"
+    kind: MisbehaviourKind = "none"
     fraction: float = 0.0
     poison: Poison = "noise"
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise TopologyError(f"unknown misbehaviour {self.kind!r}; there are {', '.join(get_args(Kind))}")
+        if self.kind not in (kinds := get_args(MisbehaviourKind)):
+            raise TopologyError(f"unknown misbehaviour {self.kind!r}; known: {', '.join(kinds)}")
         _check_poison(self.poison, self.scale)
         probability("misbehaviour fraction", self.fraction)
 
@@ -55,7 +51,7 @@ class Misbehaviour:
 
     @property
     def flatters(self) -> bool:
-        """Whether culprits look as good as an oracle would."""
+        """Whether culprits answer with the true labels. A real peer never sees them: no flattery could be stronger."""
         return self.kind in ("flatter", "flatter-poison")
 
     @property
@@ -64,9 +60,9 @@ class Misbehaviour:
         return self.kind in ("poison", "flatter-poison")
 
     def culprits(self, clients: int, seed: Seed) -> BoolArray:
-        """Which clients misbehave: exactly ``round(fraction * clients)``, or nobody if the kind is ``none``.
+        """Which clients misbehave: exactly `round(fraction * clients)`, or nobody if the kind is `none`.
 
-        The draw does not depend on the kind, and a smaller fraction picks among a larger one's culprits.
+        The draw does not depend on the kind, and the culprits of a smaller fraction are among those of a larger one.
         """
         clients = whole("clients", clients, 1)
         chosen = np.zeros(clients, dtype=np.bool_)
@@ -79,7 +75,7 @@ class Misbehaviour:
 def wrong_labels(labels: npt.NDArray[Label], rng: np.random.Generator, classes: int) -> npt.NDArray[Label]:
     """Every answer replaced by another class, drawn uniformly.
 
-    By luck it can be the true one: the liar knows its own honest answer, not the truth.
+    It can be the true one by chance: the liar knows its own honest answer, not the truth.
     """
     classes = whole("classes", classes, 2)
     if labels.size and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
@@ -101,16 +97,16 @@ def false_answers(kind: str, answers: npt.NDArray[Any], rng: np.random.Generator
 def poison_row(
     row: npt.NDArray[Weight], rng: np.random.Generator, scale: float = 1.0, mode: Poison = "noise"
 ) -> npt.NDArray[Weight]:
-    """A ruined copy of a model's weights, of ``scale`` times the norm of the honest ones.
+    """A ruined copy of a model's weights, with `scale` times the norm of the honest ones.
 
-    ``noise`` points in a uniformly random direction; ``flip`` turns every sign and draws nothing.
+    `noise` points in a uniformly random direction; `flip` changes every sign and draws nothing.
     """
     _check_poison(mode, scale)
     if mode == "flip":
         return (-scale * row).astype(row.dtype)
     noise = rng.standard_normal(row.shape)
     norm = float(np.linalg.norm(row.astype(np.float64)))
-    # A row of zeros stays one; an empty row has no direction to point in.
+    # A row of zeros stays zero, and an empty row has no direction.
     noise *= scale * norm / (float(np.linalg.norm(noise)) or 1.0)
     return noise.astype(row.dtype)
 

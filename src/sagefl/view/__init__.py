@@ -6,7 +6,7 @@ One idea per file:
 - `tables`: what the page draws, read from a run directory in compact columns; `world`: graph and labels, rebuilt from
   the config without torch;
 - `unfolding`: one decision stage by stage, replayed from recorded losses; `stopping`: the stopping map;
-- `page`: HTML around the files in ``static/``, served or inlined; `server`: the local page; `report`: the same in one
+- `page`: HTML around the files in `static/`, served or inlined; `server`: the local page; `report`: the same in one
   file.
 
 Everything here reads run directories only. Nothing but the command line imports this package.

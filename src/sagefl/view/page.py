@@ -1,4 +1,4 @@
-"""The HTML around the files in ``static/``: with links to them for the live page, with all of them inside for a report.
+"""The HTML around the files in `static/`: with links to them for the live page, with all of them inside for a report.
 
 There is no build step. A report puts the modules one after another, imports and exports taken away; their top-level
 names must therefore differ, which a test checks. Everything that comes from a run directory enters as JSON and is put

@@ -1,7 +1,7 @@
 """The graph and who holds which labels, rebuilt from a run's config: data, partition and topology, no torch.
 
 What cannot be rebuilt is left out with a note: without the data set there are no label shares, without the graph file
-the edges are those that decisions mention. A data set that is somebody's code (``module:function``) or comes from a hub
+the edges are those that decisions mention. A data set that is somebody's code (`module:function`) or comes from a hub
 is never loaded here: looking at a run directory must not run what it names.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from ..data import EMBEDDED, NAMES, DataError, load
+from ..data import DataError, dataset_names, load
 from ..errors import SageflError
 from ..runs.config import DataConfig, RunConfig
 from ..topology import TopologyError
@@ -46,7 +46,7 @@ def world(run: Run) -> dict[str, Any]:
 
 def is_code(dataset: str) -> bool:
     """Whether somebody's code would have to run to load a data set."""
-    return dataset not in (*NAMES, EMBEDDED) and not dataset.endswith(".npz")
+    return dataset not in dataset_names() and not dataset.endswith(".npz")
 
 
 def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
@@ -55,7 +55,8 @@ def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
     except (TopologyError, OSError, ValueError) as error:
         notes.append(f"The graph could not be rebuilt ({error}); shown are the links that decisions mention.")
         return _mentioned(run)
-    return [[int(a), int(b)] for a, b in zip(graph.receivers, graph.indices, strict=True) if a < b]
+    edges: list[list[int]] = graph.edges.tolist()
+    return edges
 
 
 def _mentioned(run: Run) -> list[list[int]]:

@@ -1,1 +1,1 @@
-"""The protocol: `node.proto` and the code generated from it (``python -m sagefl.node.wire.generate``)."""
+"""The protocol: `node.proto` and the code generated from it (`python -m sagefl.node.wire.generate`)."""
