@@ -116,7 +116,7 @@ def columns() -> str:
         parts.append(f"\n## {table}.parquet\n\n{about[0].upper()}{about[1:]}.\n")
         parts.append("| column | type | unit | meaning |\n|---|---|---|---|")
         for column in columns(table, *WRITERS):
-            cells = (f"`{column.name}`", f"`{column.kind}`", column.unit, column.explained)
+            cells = (f"`{column.name}`", f"`{column.dtype}`", column.unit, column.explained)
             parts.append("| " + " | ".join(map(escaped, cells)) + " |")
     return "\n".join(parts)
 

@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from sagefl.errors import SageflError
 from sagefl.runs.config import RunConfig
-from sagefl.simulation.benching import Report, Timing, Way, bench, recommended, ways
+from sagefl.simulation.benching import BenchReport, Timing, Way, bench, recommended, ways
 
 TINY = [
     "--set", "clients=6", "--set", "model.name=mlp", "--set", "training.max_batches=1", "--rounds", "2",
@@ -73,7 +73,7 @@ def test_the_fastest_wins_but_rounding_must_pay(seconds: tuple[float | None, ...
 
 
 def test_overhead_and_failures_are_said() -> None:
-    report = Report((timing("sequential", 2.0),), Timing(Way("sequential", 1), "sage-os", 2.5, 100))
+    report = BenchReport((timing("sequential", 2.0),), Timing(Way("sequential", 1), "sage-os", 2.5, 100))
     assert report.overhead == pytest.approx(0.25)
     with pytest.raises(SageflError, match="no engine works here: it broke"):
         recommended([timing("sequential", None)])

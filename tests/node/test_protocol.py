@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from sagefl.node.status import read_status
 from sagefl.node.verify import decode_block, same_latents, within_norm
 from sagefl.node.wire import generate, node_pb2
 from sagefl.runs.config import ConfigError, RunConfig
-from sagefl.selection import Draws, Exchange, Hood, Read, Reason, Selector, State
+from sagefl.selection import ME, Draws, Exchange, Hood, Read, Reason, Selector, State
 from sagefl.selection.scoring import LABEL_ERRORS
 from sagefl.selection.selector import Deciding
 
@@ -238,6 +239,39 @@ def test_what_a_peer_does_not_hand_out_costs_it_its_place_and_nothing_else(feder
     assert alice.recorder.directory.table("decisions")["chosen"].to_list() == [[NAMES.index("carol")]] * 2
 
 
+def wait_for_the_end(node: Node, thread: Thread) -> Path:
+    """Until a node has finished its rounds and only serves; returns its directory."""
+    directory = Path(node.config.directory)
+    while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
+        assert thread.is_alive()
+    return directory
+
+
+class Curious(Selector):
+    """Reads how many neighbours there are, its own among them, and remembers it."""
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        mine, theirs = yield Read((ME, *hood.peers), "degree")
+        return Exchange.none(state={"mine": int(mine), "theirs": int(theirs)})
+
+
+def test_a_node_reads_of_itself_the_degree_that_it_tells_others(federation: Federation) -> None:
+    """As in the simulator, that is how many neighbours are there this round, not how many are configured."""
+    with federation.honest("bob"):
+        alice = federation.node("alice", ("bob", "mallory", "carol"), exchange={"linger": 60.0})
+        alice.method.selector = Curious()
+        thread = in_thread(alice)
+        try:
+            wait_for_the_end(alice, thread)
+            (told,) = federation.client("bob", "alice").read("degree", b"", 1)
+        finally:
+            alice.stop()
+            thread.join(10)
+    assert alice.recorder.directory.table("decisions")["degree"].to_list() == [1, 1]
+    assert alice.state == {"mine": 1, "theirs": 3}  # bob has not looked yet who of his is there
+    assert told == 1
+
+
 def test_mixing_over_the_network_is_the_paper_s_equation(federation: Federation) -> None:
     """omega <- (1 - a) omega + a omega_peer, from the block that answered; the head stays as it was."""
     with federation.honest("bob") as bob:
@@ -270,9 +304,7 @@ def test_metrics_and_status_tell_the_same_story(federation: Federation) -> None:
         alice = federation.node("alice", ("bob",), **settings)
         thread = in_thread(alice)
         try:
-            directory = Path(alice.config.directory)
-            while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
-                assert thread.is_alive()
+            directory = wait_for_the_end(alice, thread)
             client = federation.client("bob", "alice")
             client.probe(LABEL_ERRORS, tiny().train_x[:8], bytes(client.describe().digest))
             alice._report("finished")

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +90,37 @@ def test_nobody_else_writes_meanwhile(tmp_path: Path) -> None:
     with pytest.raises(CrashError):
         simulate(tmp_path / "run", SETTINGS, callbacks=[Intruder(0)])
     simulate(tmp_path / "run", SETTINGS)  # the lock went with its holder
+
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from sagefl.runs.rundir import RunDirectory
+with RunDirectory(Path(sys.argv[1])).locked():
+    worker = os.fork()
+    if worker:
+        print(worker, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_writer_s_lock_is_gone_though_its_workers_are_not(tmp_path: Path) -> None:
+    place = RunDirectory(tmp_path)
+    writer = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    worker = int(writer.stdout.readline())
+    try:
+        with pytest.raises(RunError, match="being written by another process"), place.locked():
+            pytest.fail("two writers at once")
+        writer.kill()
+        writer.wait()
+        os.kill(worker, 0)  # it lives
+        with place.locked():
+            assert (tmp_path / ".lock").is_file()
+    finally:
+        writer.kill()
+        os.kill(worker, signal.SIGKILL)
+        writer.stdout.close()
 
 
 def test_tables_before_the_first_evaluation(tmp_path: Path) -> None:

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from made_runs import grow_run, make_run
 from typer.testing import CliRunner
 from watched_pages import Served, Watched
 
 from sagefl.cli import app
+from sagefl.runs import columns
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import SageOS
 from sagefl.selection.planning import plan_stages
@@ -91,6 +93,27 @@ class TestLoading:
         assert curve == pytest.approx(metrics["accuracy"].drop_nulls().to_list(), rel=1e-5)
         reasons = page.evaluate("document.getElementById('plot-reasons').data.map(t => t.name)")
         assert "certified" in reasons
+
+    def test_a_metric_from_outside_has_its_column_and_its_chart(
+        self, serve: Serve, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(columns, "METRICS", dict(columns.METRICS))
+        columns.register(
+            columns.Column(
+                "best", "the best client", lambda e: e.client.max(), combine="max", title="top", format=".1%"
+            )
+        )
+        run = make_run(tmp_path / "run", rounds=2, every=1)
+        run.table("metrics").with_columns(best=pl.col("weak") + 0.1).write_parquet(run.path / "metrics.parquet")
+        write_page(tmp_path / "report.html", report_page(Shelf([tmp_path]), detailed=1))
+        expected = run.table("metrics")["best"].to_list()
+        for address in (serve(tmp_path).address, (tmp_path / "report.html").as_uri()):
+            page = watch().open(address)
+            page.wait_for_selector("body[data-charts=drawn]")
+            assert page.locator("#view-runs thead th").nth(8).inner_text() == "top"
+            assert rows(page, "#view-runs")[0][8] == f"{100 * expected[-1]:.1f} %"
+            assert "The best client" in page.inner_text("figure:has(#plot-best) figcaption")
+            assert page.evaluate("document.getElementById('plot-best').data[0].y") == pytest.approx(expected, rel=1e-5)
 
     def test_a_run_can_be_hidden_and_read_as_a_table(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
         page = watch().open(serve(small_runs).address)

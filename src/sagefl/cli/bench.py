@@ -11,7 +11,7 @@ from ..settings import nested, parse_options
 from .common import console, friendly_errors, table
 
 if TYPE_CHECKING:
-    from ..simulation.benching import Report, Timing
+    from ..simulation.benching import BenchReport, Timing
 
 __all__ = ["add_to"]
 
@@ -56,7 +56,7 @@ def _line(timing: Timing) -> str:
     return f"{timing.way.flags}, {timing.method}: {timing.seconds:.3f} s a round"
 
 
-def _print(report: Report) -> None:
+def _print(report: BenchReport) -> None:
     reference = next((t.seconds for t in report.plain if t.seconds is not None), None)
     rows = []
     for timing in report.plain:

@@ -1,4 +1,4 @@
-"""What commands share: errors for people, missing extras, and the console."""
+"""What commands share: readable errors, missing extras, and the console."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typer.core import TyperGroup
 from ..errors import SageflError
 from ..extras import how_to_install, lacking
 
-__all__ = ["WIDE", "Commands", "console", "fail", "friendly_errors", "table"]
+__all__ = ["WIDE", "Commands", "console", "fail", "friendly_errors", "number", "table"]
 
 WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "study": "study"}
-"""The extra, with the simulator's packages in it, of commands for which the extra `sim` is not enough."""
+"""Commands that need more than the extra `sim`, with the extra (which includes it) that they need."""
 
-WIDE = 1000  # columns where there is no terminal: a file or a pipe cuts nothing
+WIDE = 1000  # width where there is no terminal, so that nothing is cut in a file or pipe
 
 
 def console() -> Console:
-    """A console that stays plain, and cuts nothing, when it is not a terminal; what is printed is never markup."""
+    """A console that prints plain, uncut text when it is not a terminal; it never interprets markup."""
     width = None if sys.stdout.isatty() else WIDE
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=width)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """A plain table: columns named in `left` are words, the others numbers."""
+    """A plain table; columns named in `left` are left-aligned, the others right-aligned."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in head:
         made.add_column(name, justify="left" if name in left else "right")
@@ -39,8 +39,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str
     return made
 
 
+def number(value: float | None, format: str = ".4f") -> str:
+    """A result in a table; a dash where there is none."""
+    return "-" if value is None else f"{value:{format}}"
+
+
 def fail(message: str, code: int = 2) -> NoReturn:
-    """End with an error a person can act on."""
+    """Print an error and exit."""
     typer.echo(f"sagefl: {message}", err=True)
     raise typer.Exit(code)
 
@@ -55,9 +60,9 @@ def friendly_errors() -> Iterator[None]:
 
 
 class Commands(TyperGroup):
-    """All of the commands: one that needs a package that is not installed says which extra brings it.
+    """All commands. One that needs a package that is not installed says which extra brings it.
 
-    Here and not where commands import things, so that no command can forget it.
+    This is done here, for all of them, so that no command can forget it.
     """
 
     def invoke(self, ctx: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..settings import nested, parse_options
-from .common import console, fail, friendly_errors, table
+from .common import console, fail, friendly_errors, number, table
 
 __all__ = ["add_to"]
 
@@ -147,7 +147,7 @@ def _status_lines(found: Mapping[str, Any]) -> list[str]:
         f"serving on port {found['port']}; metrics on port {found['metrics_port'] or '-'}",
     ]
     if last:
-        lines.append(f"last decision: {_decision(last)}; accuracy {_number(last.get('accuracy'))}")
+        lines.append(f"last decision: {_decision(last)}; accuracy {number(last.get('accuracy'))}")
     if privacy := found.get("privacy"):
         lines.append(
             f"privacy: epsilon {privacy['per_answer']:g} an answer, {privacy['total']:g} in all, "
@@ -196,7 +196,7 @@ def _row(name: str, status: Mapping[str, Any] | None) -> tuple[str, ...]:
     if not status or not last:
         return name, "starting", "", "", "", ""
     size = f"{last['wire_bytes'] / 1024:.0f} kB"
-    return name, str(status["round"]), _number(last.get("accuracy")), _decision(last), str(last["degree"]), size
+    return name, str(status["round"]), number(last.get("accuracy")), _decision(last), str(last["degree"]), size
 
 
 def _decision(last: Mapping[str, Any]) -> str:
@@ -204,14 +204,10 @@ def _decision(last: Mapping[str, Any]) -> str:
     return f"{last.get('reason')} -> {chosen}"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
 def _print_end(folder: Path, summary: Mapping[str, Any]) -> None:
     out = console()
     out.print(
-        f"\naccuracy {_number(summary['accuracy'])}, own data {_number(summary['client'])}, certified "
+        f"\naccuracy {number(summary['accuracy'])}, own data {number(summary['client'])}, certified "
         f"{summary['certified']:.1%}, evidence {summary['budget']:.1%} of the fixed budget, "
         f"{summary['bytes'] / 1e6:.1f} MB moved"
     )

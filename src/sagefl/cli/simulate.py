@@ -1,4 +1,4 @@
-"""`sagefl run`, `resume`, `compare` and `replay`: the simulator on the command line."""
+"""`sagefl run`, `resume`, `compare`, `replay`, `config` and `columns`: the simulator on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..settings import nested, option_name, parse_options, parse_value, split_list
-from .common import console, fail, friendly_errors, table
+from .common import console, fail, friendly_errors, number, table
 from .progress import RunProgress
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def compare(
 
 
 def _finished(runs: Sequence[Path]) -> tuple[dict[str, RunDirectory], list[str]]:
-    """Finished runs by a name that tells them apart, and what a reader of the table must know."""
+    """Finished runs by names that tell them apart, and notes for the reader of the table."""
     from ..runs.config import method_label
     from ..runs.rundir import RunDirectory
 
@@ -223,7 +223,7 @@ def columns(
         fail(f"there is no table {only!r}: {', '.join(TABLES)}")
     out, head = console(), ("column", "type", "unit", "meaning")
     for name in TABLES if only is None else (only,):
-        rows = [(c.name, c.kind, c.unit, c.explained) for c in columns_of(name, *WRITERS)]
+        rows = [(c.name, str(c.dtype), c.unit, c.explained) for c in columns_of(name, *WRITERS)]
         out.print(f"{name}.parquet: {TABLES[name]}", table(head, rows, left=head), "", sep="\n")
 
 
@@ -238,7 +238,7 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
     out = console()
     target = RunDirectory(directory)
     with friendly_errors():
-        target.check(resolved)  # the run itself makes it, once everything asked for can be had
+        target.check(resolved)  # the run creates it, once nothing else can go wrong
         if target.summary is not None:
             out.print(f"{directory} is already finished:")
             _print_comparison({resolved.method.id: target}, f"Runs are in {directory}")
@@ -255,7 +255,7 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """A run's own errors as one line; what else it raises is a bug and keeps its traceback."""
+    """Print errors of ours as one line; anything else is a bug and keeps its traceback."""
     from ..errors import SageflError
     from ..simulation.simulator import InterruptedRunError
 
@@ -345,7 +345,7 @@ def _print_comparison(runs: Mapping[str, RunDirectory], *notes: str) -> None:
     }
     measured = [metric for metric in known_metrics() if metric.title]
     shown: list[tuple[str, Any]] = [
-        *((m.title, lambda s, m=m: _number(s.get(m.name), m.format)) for m in measured),
+        *((m.title, lambda s, m=m: number(s.get(m.name), m.format)) for m in measured),
         ("certify", lambda s: f"{s['certified']:.1%}"),
         ("gossip", lambda s: f"{s['gossip']:.1%}"),
         ("evidence", lambda s: f"{s['budget']:.1%}"),
@@ -367,11 +367,6 @@ def _print_comparison(runs: Mapping[str, RunDirectory], *notes: str) -> None:
     out.print("\n" + fill(f"{meanings}; {rest}", 110))
     for note in notes:
         out.print(note)
-
-
-def _number(value: float | None, format: str) -> str:
-    """A result; a run from before there was such a metric has none."""
-    return "-" if value is None else f"{value:{format}}"
 
 
 def _print_replay(results: Sequence[Any]) -> None:

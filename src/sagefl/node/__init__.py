@@ -5,6 +5,6 @@ asked of neighbours (`client`, `verify`, `deciding`), the loop that trains, deci
 on disk (`recording`), and a swarm of nodes on one machine (`swarm`). What does not: rules of choice
 (`sagefl.selection`), models and mixing (`sagefl.learning`, `sagefl.exchange`).
 
-Nodes write the run directory that everything downstream reads, so the modules of `sagefl.simulation` that define it
-(config sections, files, losses, checkpoints, tables, summary) are used here too; nothing else of the simulator is.
+Nodes write the run directory that everything downstream reads (`sagefl.runs`), as the simulator does, which they do not
+need.
 """

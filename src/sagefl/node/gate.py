@@ -18,12 +18,12 @@ from .identity import Identity, Refused
 from .journal import Journal
 from .limits import Limits, Meter, OverLimit
 
-__all__ = ["Call", "Gate", "Status", "refuse"]
+__all__ = ["Call", "Gate", "Refusal", "refuse"]
 
 NAME_HEADER = "sagefl-name"  # who calls, where there is no TLS (loopback only)
 
 
-class Status(Exception):  # noqa: N818 (what the caller gets, not an error of ours)
+class Refusal(Exception):  # noqa: N818 (what the caller gets, not an error of ours)
     """End a call with a status."""
 
     def __init__(self, code: grpc.StatusCode, why: str) -> None:
@@ -33,7 +33,7 @@ class Status(Exception):  # noqa: N818 (what the caller gets, not an error of ou
 
 def refuse(code: grpc.StatusCode, why: str) -> NoReturn:
     """End the call under way with a status."""
-    raise Status(code, why)
+    raise Refusal(code, why)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
             self.journal.event("over-limit", peer=who, method=method, why=str(error))
             context.set_trailing_metadata((("retry-after-ms", str(int(error.after * 1000) + 1)),))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        elif isinstance(error, Status):
+        elif isinstance(error, Refusal):
             if error.code != grpc.StatusCode.NOT_FOUND:  # an old snapshot is nobody's fault
                 self.journal.event("bad-request", peer=who, method=method, why=str(error))
             context.abort(error.code, str(error))

@@ -39,7 +39,7 @@ from .learner import Learner
 from .metrics import Metrics
 from .recording import NodeRecorder, decision_row, traffic_of
 from .service import Published, Server
-from .snapshots import Shelf
+from .snapshots import SnapshotShelf
 from .status import write_status
 from .verify import fits
 
@@ -74,7 +74,7 @@ class Node:
         self.clients = {n.number: self._client(name) for name, n in config.neighbours.items()}
         self.state: State | None = None
         self.round = 0
-        self._coming: list[int] = []  # neighbours that start with this one
+        self._coming: list[int] = []  # neighbours that start at the same time
         self._restarts = 0
         self._record: dict[str, Any] = {}
         self._clock = Clock()
@@ -104,12 +104,12 @@ class Node:
             return summary
 
     def stop(self) -> None:
-        """Ask for a clean stop: the round under way ends, a checkpoint is written, callers are let go."""
+        """Ask for a clean stop after this round, with a checkpoint and without cutting callers off."""
         self.stopping.set()
 
     @contextmanager
     def _accounting(self) -> Iterator[None]:
-        """The privacy account taken up before anything is answered, and closed after the last answer."""
+        """Load the privacy account before anything is answered, and close it after the last answer."""
         account = self.published.account
         if account is None:
             yield
@@ -154,7 +154,7 @@ class Node:
         self._report("running")
 
     def _wait_for(self, numbers: Iterable[int], ready: Callable[[PeerClient], bool]) -> list[int]:
-        """Give neighbours that start with this one time, as long as configured; returns those that are ready."""
+        """Wait for neighbours that start at the same time, as long as configured; returns those that are ready."""
         end = time.monotonic() + self.config.exchange.wait
         missing = set(numbers)
         found: list[int] = []
@@ -191,7 +191,9 @@ class Node:
         self._keep_state(verdict)
         after = self._evaluate(number)
         with self._clock.phase("record"):
-            self._write_down(verdict, active, loss, samples, before, after, self._wire_bytes() - wire)
+            evaluated = None if before is None or after is None else Evaluated(before, after)
+            facts = {"train_loss": loss, "samples": samples, "wire_bytes": self._wire_bytes() - wire}
+            self._write_down(verdict, active, evaluated, **facts)
         self.round = number + 1
         self._checkpoint(loss, samples)
         self.metrics.round(self.round, len(active), self._record, self._clock.seconds)
@@ -204,7 +206,7 @@ class Node:
             self.published.account.next_round()
 
     def _active(self) -> dict[int, Neighbour]:
-        """The neighbours that answer in time and whose model fits, each with the snapshot it answers from."""
+        """The neighbours that answer in time with a model that fits, each with its snapshot of this round."""
         with ThreadPoolExecutor(max(len(self.clients), 1)) as pool:
             asked = {number: pool.submit(self._describe, client) for number, client in self.clients.items()}
             active = {}
@@ -282,14 +284,7 @@ class Node:
     # Writing down -------------------------------------------------------------------------------------------------
 
     def _write_down(
-        self,
-        verdict: Verdict,
-        active: Mapping[int, Neighbour],
-        loss: float,
-        samples: int,
-        before: Evaluation | None,
-        after: Evaluation | None,
-        wire: int,
+        self, verdict: Verdict, active: Mapping[int, Neighbour], evaluated: Evaluated | None, **facts: Any
     ) -> None:
         client, outcome = self.config.number, verdict.outcome
         traffic = traffic_of(client, verdict, self.method.exchange, self._sizes())
@@ -297,16 +292,7 @@ class Node:
         digest = ",".join(active[int(p)].digest.hex() for p in merged)  # type: ignore[call-overload]
         row = decision_row(self.round, client, verdict, traffic, digest)
         self.recorder.decisions.add([row])
-        record = self.recorder.enter(
-            self.round,
-            [row],
-            loss=loss,
-            samples=samples,
-            evaluated=None if before is None or after is None else Evaluated(before, after),
-            clients=[client],
-            wire_bytes=wire,
-            restarts=verdict.restarts,
-        )
+        record = self.recorder.enter([row], evaluated, [client], round=self.round, restarts=verdict.restarts, **facts)
         self.recorder.time(self.round, self._clock)
         self.recorder.losses(self.round, verdict)
         self._record = {**record, "reason": outcome.reason.value, "chosen": [self._name(p) for p in outcome.peers]}
@@ -320,7 +306,7 @@ class Node:
             self.recorder.checkpoint(self.round, self.learner.population, self._checkpoint_identity, states)
 
     def _report(self, phase: str) -> None:
-        """The status file; a disk that is full costs it its freshness only."""
+        """Write the status file; on a full disk it merely gets old."""
         account = self.published.account
         content: dict[str, Any] = {
             "name": self.config.name,
@@ -372,7 +358,7 @@ class Node:
             input_shape=data.input_shape,
             dtype=data.train_x.dtype.name,
             limits=c.limits,
-            shelf=Shelf(c.limits.snapshots),
+            shelf=SnapshotShelf(c.limits.snapshots),
             threads=c.threads,
             inspect=c.serve.inspect,
             reads=frozenset(c.serve.reads),
@@ -382,7 +368,7 @@ class Node:
         )
 
     def _secret(self) -> bytes:
-        """What this node's noise is keyed by; kept, so that a restart cannot be used to draw fresh noise."""
+        """The key of this node's noise; kept on disk, because fresh noise after a restart could be averaged out."""
         path = self._beside("secret")
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -392,7 +378,7 @@ class Node:
         return path.read_bytes()
 
     def _beside(self, what: str) -> Path:
-        """A file that stays when the run directory is removed to begin anew: what was answered cannot be taken back."""
+        """A file beside the run directory, which survives its removal: answers that were given stay given."""
         directory = Path(self.config.directory)
         return directory.with_name(f"{directory.name}.{what}")
 

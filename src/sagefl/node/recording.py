@@ -1,7 +1,7 @@
 """What a node leaves on disk: the same run directory as a simulated run, with this node as its only client.
 
-A few columns more than the simulator's say what a network adds: restarts, lost peers, bytes on the wire. Failing to
-write never ends a node: it is an event, and the next round tries again.
+A few more columns say what a network adds: restarts, lost peers, bytes on the wire. A node does not stop when it cannot
+write: it logs an event and tries again after the next round.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NodeRecorder(Recorder):
         self._classes = None if mechanism is None else mechanism.classes
 
     def prepare(self) -> None:
-        """Make the directory this node's, or find it so."""
+        """Create the directory unless it exists."""
         self.directory.prepare(self.run_config)
 
     def resume(self, population: Population, identity: str) -> tuple[int, dict[str, Any]]:
@@ -59,7 +59,7 @@ class NodeRecorder(Recorder):
         return first, {} if found is None else found.states
 
     def attempt(self, what: str, write: Callable[[], None]) -> bool:
-        """Write something; a disk that is full or gone is an event, not the end."""
+        """Try to write; a full or missing disk is logged as an event and returns False."""
         try:
             with explained(what):
                 write()
@@ -69,7 +69,7 @@ class NodeRecorder(Recorder):
         return True
 
     def checkpoint(self, round: int, population: Population, identity: str, states: dict[str, Any]) -> bool:
-        """Write the tables and the checkpoint from which `round` is the next; False if that failed."""
+        """Write the tables and a checkpoint that goes on with `round`; False if that failed."""
 
         def write() -> None:
             self.write()
@@ -78,7 +78,7 @@ class NodeRecorder(Recorder):
         return self.attempt(f"checkpoint of round {round}", write)
 
     def losses(self, round: int, verdict: Verdict) -> None:
-        """Keep the losses a decision paid for; of several kinds of probe the first one used."""
+        """Keep the losses that a decision paid for; if it used several kinds of probe, those of the first."""
         if self.config.evaluation.losses == "none" or not verdict.losses:
             return
         record = Recorded.of(self.config.number, verdict.decision, *next(iter(verdict.losses.items())))
@@ -86,7 +86,7 @@ class NodeRecorder(Recorder):
         self.attempt(f"losses of round {round}", lambda: write_losses(path, [record], self._classes))
 
     def forget_losses(self, first: int) -> None:
-        """Remove losses of rounds that a resumed node will run again."""
+        """Remove the losses of rounds that will be run again."""
         for path in (self.directory.path / "losses").glob("round-*.safetensors"):
             if int(path.stem.split("-")[1]) >= first:
                 path.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ class NodeRecorder(Recorder):
 
 
 def traffic_of(client: int, verdict: Verdict, exchange: ExchangeLayer, sizes: Sizes) -> Traffic:
-    """What a decision and its exchange cost, in the simulator's encodings; models refused were paid for too."""
+    """What a decision and its exchange cost, counted as in the simulator; refused models were paid for too."""
     traffic = exchange.traffic(client, verdict.outcome, verdict.decision.ledger.asked, sizes)
     return replace(
         traffic,

@@ -23,7 +23,7 @@ from .errors import NodeError
 from .gate import Call, Gate, refuse
 from .identity import Identity
 from .limits import WINDOW, Limits
-from .snapshots import Shelf, Snapshot
+from .snapshots import Snapshot, SnapshotShelf
 from .wire import node_pb2 as wire
 from .wire import node_pb2_grpc as rpc
 
@@ -42,7 +42,7 @@ class Published:
     input_shape: tuple[int, ...]
     dtype: str
     limits: Limits
-    shelf: Shelf
+    shelf: SnapshotShelf
     threads: int  # how many may answer at once: training needs some too
     inspect: bool = False
     reads: frozenset[str] = frozenset()

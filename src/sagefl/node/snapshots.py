@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from ..learning.layout import Layout
 from ..learning.workbench import as_input
 
-__all__ = ["Shelf", "Snapshot", "block_digest", "payload"]
+__all__ = ["Snapshot", "SnapshotShelf", "block_digest", "payload"]
 
 OVER_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -91,7 +91,7 @@ class Snapshot:
         return payload(self.row, self.layout, full=True)
 
 
-class Shelf:
+class SnapshotShelf:
     """The newest snapshots, read by many threads and written by one."""
 
     def __init__(self, keep: int) -> None:

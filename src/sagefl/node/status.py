@@ -18,12 +18,12 @@ FILE = "status.json"
 
 
 def write_status(directory: Path, content: Mapping[str, Any]) -> None:
-    """Write the status, atomically."""
+    """Write the status atomically."""
     write_text(directory / FILE, json.dumps({"pid": os.getpid(), "time": time.time(), **content}, indent=1))
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """The status with what can be seen from outside: whether the process is there, and how old the report is."""
+    """Read the status, and add what shows from outside: whether the process runs, and how old the status is."""
     path = directory / FILE
     try:
         status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """A swarm: real node processes on loopback with fresh identities, and one run directory that tells what they did.
 
-``OUT/nodes/NAME`` holds each node's config, identity, log and own run directory; ``OUT/run`` is all of them as one
+`OUT/nodes/NAME` holds each node's config, identity, log and own run directory; `OUT/run` is all of them as one
 run, in the format of the simulator, with each node's own count of rounds.
 """
 
@@ -58,7 +58,7 @@ class Swarm:
 
     @property
     def names(self) -> list[str]:
-        """Every node, in the order of their numbers."""
+        """The names of the nodes, by number."""
         return [f"node-{k}" for k in range(self.nodes)]
 
     def folder(self, name: str) -> Path:
@@ -129,7 +129,7 @@ class Swarm:
     def watch(
         self, show: Callable[[Mapping[str, dict[str, Any] | None]], None], seconds: float, every: float = 0.25
     ) -> None:
-        """Show statuses until every node has finished; a node that ends too early, or too long a run, is an error."""
+        """Show statuses until every node has finished; it is an error if one ends early or time runs out."""
         end = time.monotonic() + seconds
         while True:
             found = self.statuses()
@@ -144,7 +144,7 @@ class Swarm:
             time.sleep(every)
 
     def stop(self) -> None:
-        """End every process: politely, then for good."""
+        """End every process, by force if it does not end by itself."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -163,7 +163,7 @@ class Swarm:
         self._logs.clear()
 
     def merge(self) -> dict[str, Any]:
-        """``OUT/run``: all nodes as one run; returns its summary."""
+        """Write all nodes as one run into `OUT/run`; returns its summary."""
         return merge_runs([self.run_directory(name) for name in self.names], self.out / "run")
 
     def __enter__(self) -> Swarm:
@@ -197,7 +197,7 @@ def merge_runs(parts: Sequence[Path], out: Path) -> dict[str, Any]:
 
 
 def _merged(table: str, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Rows of clients side by side; rows of rounds as one, each column combined as its definition says."""
+    """Rows of clients are kept; rows of the same round become one, each column combined as it declares."""
     kinds = schema(table, "node")
     rows = pl.concat([fitted(part, kinds) for part in parts])
     if table in ("decisions", "clients"):
@@ -233,7 +233,7 @@ def _graph(nodes: int, degree: int, seed: int) -> list[list[int]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on just now."""
+    """Ports that are free at the moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

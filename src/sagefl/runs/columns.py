@@ -7,7 +7,7 @@ look are the documented fields of `Stage`.
 A metric of your own is one `Column` that `register` adds, or that a package names in the entry-point group
 `sagefl.metrics`:
 
-    register(Column("spread", "std of the clients' own accuracies", combine="mean", value=lambda e: e.client.std()))
+    register(Column("spread", "std of the clients' own accuracies", lambda e: e.client.std(), combine="mean"))
 """
 
 from __future__ import annotations
@@ -70,11 +70,6 @@ class Column(Generic[Source]):
     title: str = ""  # heading where results are shown; without one it stays in the files
     format: str = ".4f"  # of shown numbers; Python and the page's charts read it alike
     only: Writer | None = None  # None: every run has it
-
-    @property
-    def kind(self) -> str:
-        """Its type in words of polars."""
-        return str(self.dtype)
 
     @property
     def explained(self) -> str:
@@ -286,7 +281,7 @@ def register(metric: Column[Evaluation]) -> None:
     """Add a metric to every run from now on; one that was registered under the same name is replaced."""
     if not isinstance(metric, Column) or metric.value is None or not metric.combine:
         raise ValueError(f"a metric is a Column with a value and a way to combine several nodes', got {metric!r}")
-    if metric.name in _TAKEN:
+    if metric.name in _TAKEN or metric.name.startswith("before_"):
         raise ValueError(f"every run has a column {metric.name!r} already: give the metric another name")
     METRICS[metric.name] = metric
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, and errors that say what to do."""
+"""Files are written whole or not at all, and a failure to write says what to do about it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PARTIAL = ".partial"
 
 
 class RunError(SageflError, RuntimeError):
-    """A run that cannot start, go on or be read, with what to do about it."""
+    """A run cannot start, go on or be read; the message says what to do."""
 
 
 def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary neighbour, make it durable, then put it in place in one step."""
+    """Let `write` fill a temporary file beside `path`, flush it to disk, then move it into place in one step."""
     partial = path.with_name(f".{path.name}{PARTIAL}")
     try:
         write(partial)
@@ -41,7 +41,7 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Atomically write text."""
+    """Write text atomically."""
 
     def write(partial: Path) -> None:
         partial.write_text(text, encoding="utf-8")
@@ -50,7 +50,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def tidy(directory: Path) -> None:
-    """Remove what writes that were killed have left behind."""
+    """Remove the temporary files of writers that were killed."""
     for left in sorted(directory.rglob(f".*{PARTIAL}")):
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -60,7 +60,7 @@ def tidy(directory: Path) -> None:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn a failure to write into one that says what was being done and that nothing is lost."""
+    """Make a failure to write say what was being written, what to do, and that nothing earlier is lost."""
     try:
         yield
     except (OSError, SafetensorError, PolarsError) as error:
@@ -76,7 +76,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _error_number(error: Exception) -> int | None:
-    """The operating system's number; libraries written in Rust only mention it."""
+    """The operating system's error number; libraries written in Rust have it in their message only."""
     if isinstance(error, OSError):
         return error.errno
     mentioned = re.search(r"os error (\d+)", str(error))

@@ -1,4 +1,4 @@
-"""How a run takes its rounds down, in the simulator and in a node alike: tables that grow in memory and on disk."""
+"""How a run records its rounds, for the simulator and nodes alike: tables that grow in memory and on disk."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class GrowingTable:
         atomic_write(self.path, lambda p: whole.write_parquet(p, compression="zstd", statistics=False))
 
     def keep_before(self, round: int) -> None:
-        """Go back to how the file stood before `round`: rows of an interrupted stretch are dropped."""
+        """Go back to what the file held before `round`; rows that an interrupted run wrote after that are dropped."""
         self._rows, self._frame = [], pl.DataFrame(schema=self.schema)
         if self.path.exists():
             self._frame = fitted(read_table(self.path).filter(pl.col("round") < round), self.schema)
 
 
 def fitted(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """A table from a run that knew other columns: what it lacks is null, what is no longer kept is left out."""
+    """A table of a run that had other columns: missing ones are null, unknown ones are left out."""
     known = frame.select([name for name in frame.columns if name in schema])
     return pl.concat([pl.DataFrame(schema=schema), known], how="diagonal")
 
@@ -85,34 +85,26 @@ class Recorder:
         )
 
     def enter(
-        self,
-        round: int,
-        decisions: Sequence[Row],
-        *,
-        loss: float,
-        samples: int,
-        evaluated: Evaluated | None,
-        clients: Sequence[int],
-        **more: Any,
+        self, decisions: Sequence[Row], evaluated: Evaluated | None, clients: Sequence[int], **facts: Any
     ) -> dict[str, Any]:
-        """Take a round down whose decisions' rows are in the audit already; returns its row of metrics.
+        """Record a round whose decisions are in the audit already; returns its row of metrics.
 
-        `evaluated` is of `clients`, in their order; `more` are the columns that only the caller knows about.
+        `evaluated` covers `clients` in their order; `facts` are the columns that only the caller knows.
         """
         reasons = [row["reason"] for row in decisions]
         record: dict[str, Any] = dict.fromkeys(self.metrics.schema)
-        record |= {"round": round, "train_loss": loss, "samples": samples}
         record |= {c.name: sum(row[c.name] for row in decisions) for c in columns("decisions") if c.combine == "sum"}
         record |= {f"reason_{reason}": reasons.count(reason) for reason in Reason}
         if evaluated is not None:
             record |= evaluated.after.summary() | evaluated.before.summary("before_")
-            self.clients.add(_client_rows(round, clients, evaluated))
-        record |= more
+            self.clients.add(_client_rows(facts["round"], clients, evaluated))
+        assert facts.keys() <= record.keys(), facts.keys() - record.keys()
+        record |= facts
         self.metrics.add([record])
         return record
 
     def time(self, round: int, clock: Clock, *, write: bool = False) -> None:
-        """Take down what a round took; `write` where the tables were written before its clock had stopped."""
+        """Record how long a round took; `write` if the other tables have been written already."""
         self.timings.add([{"round": round, **clock.seconds}])
         if write:
             with explained(f"timings in {self.directory.path}"):
@@ -125,7 +117,7 @@ class Recorder:
                 table.write()
 
     def keep_before(self, round: int, clients: int) -> None:
-        """Go back to the rows of the rounds before `round`, in each of which so many clients decided."""
+        """Go back to the rows of the rounds before `round`, with a decision of each of the clients in every one."""
         for table in self._tables:
             table.keep_before(round)
         for table, expected in ((self.metrics, round), (self.decisions, round * clients)):

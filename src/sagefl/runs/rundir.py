@@ -12,7 +12,7 @@
 `summary.json`       the end result, once finished
 ===================  =========================================================================================
 
-What the columns of the tables are is said in `sagefl.runs.columns`.
+`sagefl.runs.columns` says what is in the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["RunDirectory", "read_table"]
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A whole table, even while a run replaces it: from one open file, because polars opens a path twice."""
+    """Read a table whole even while a run replaces it: through one open file, because polars opens a path twice."""
     try:
         with path.open("rb") as file:
             return pl.read_parquet(file)
@@ -59,7 +59,7 @@ class RunDirectory:
         return RunConfig.read(self.path / "run.toml")
 
     def table(self, name: str) -> pl.DataFrame:
-        """One of metrics, decisions, clients, timings."""
+        """Read one of the tables: metrics, decisions, clients or timings."""
         path = self.path / f"{name}.parquet"
         if not path.is_file():
             raise RunError(f"{self.path} has no {path.name} yet: the run has not reached its first evaluation")
@@ -74,7 +74,7 @@ class RunDirectory:
     # Writing ------------------------------------------------------------------------------------------------------
 
     def check(self, config: RunConfig) -> bool:
-        """Refuse a place that is not for this config, and change nothing; returns whether the run is there already."""
+        """Whether this config's run is here already; a place that holds anything else is refused. Changes nothing."""
         if (self.path / "run.toml").is_file():
             if (held := self.config.digest) != config.digest:
                 raise RunError(
@@ -88,7 +88,7 @@ class RunDirectory:
         return False
 
     def prepare(self, config: RunConfig) -> None:
-        """Make the directory this config's; one that holds another config is refused untouched."""
+        """Create the directory for this config unless it exists; one that holds another config is refused."""
         if self.check(config):
             return
         with explained(f"run directory {self.path}"):
@@ -97,7 +97,7 @@ class RunDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes here meanwhile; first removes what a killed writer left half done."""
+        """Keep other writers out, and clean up what a killed one left half done."""
         try:
             with explained(f"lock of {self.path}"):
                 lock = FileLock(self.path / ".lock", timeout=0).acquire()
@@ -110,7 +110,7 @@ class RunDirectory:
             yield
 
     def event(self, kind: str, **details: Any) -> None:
-        """Append to the log."""
+        """Append a line to the log."""
         line = json.dumps({"time": round(time.time(), 3), "event": kind, **details})
         log = self.path / "events.log"
         with explained(f"log {log}"), log.open("a", encoding="utf-8") as file:

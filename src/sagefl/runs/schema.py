@@ -1,6 +1,6 @@
 """What can be set: every key of a config with its meaning, default and choices, and all of it as a TOML file to edit.
 
-Read off the schema itself, so that neither the command line nor the reference can fall behind it.
+All of it is read from the pydantic models, so the command line and the reference are always up to date.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Key:
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """All values that it can have, where they are a fixed few; else nothing."""
+        """Its possible values, if they are a fixed few."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
 
@@ -40,11 +40,11 @@ class Section:
     path: str
     about: str
     keys: tuple[Key, ...]
-    named: str = ""  # where there is such a section for each NAME that the user gives: what names it
+    named: str = ""  # for a section that is repeated under names of the user's choice: what the names stand for
 
 
 def sections(schema: type[BaseModel], path: str = "", set_here: BaseModel | None = None) -> Iterator[Section]:
-    """The section of a schema and those below it; `set_here` has the defaults where they are not the section's own."""
+    """A model's own section and those below it; `set_here` holds defaults that differ from the model's own."""
     keys: list[Key] = []
     below: list[Section] = []
     prefix = f"{path}." if path else ""
@@ -61,7 +61,7 @@ def sections(schema: type[BaseModel], path: str = "", set_here: BaseModel | None
 
 
 def template(schema: type[BaseModel]) -> str:
-    """A config file with every key at its default, explained; what has no default is there as a comment."""
+    """A config file with every key explained and at its default; keys without one are commented out."""
     return "\n\n".join("\n".join(_written(section)) for section in sections(schema)) + "\n"
 
 
@@ -77,13 +77,13 @@ def _written(section: Section) -> Iterator[str]:
 
 
 def _explained(key: Key) -> str:
-    """A key's meaning; before it that it must be set, after it what it can be."""
+    """A key's meaning, whether it is required, and its choices."""
     meaning = f"required: {key.meaning}" if key.required else key.meaning
     return f"{meaning}; one of {', '.join(map(str, key.choices))}" if key.choices else meaning
 
 
 def _toml(value: Any) -> str:
-    """A value in one line; tomli_w spreads arrays and tables over several."""
+    """A value on one line; tomli_w would spread arrays and tables over several."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
@@ -92,7 +92,7 @@ def _toml(value: Any) -> str:
 
 
 def _placeholder(kind: Any) -> str:
-    """What stands where a value is to be filled in: it shows whether that is text, a list or a number."""
+    """What to show for a missing value; it tells text, a list and a number apart."""
     kinds = {kind, *get_args(kind)}
     if any(get_origin(k) is tuple for k in kinds):
         return '["..."]'

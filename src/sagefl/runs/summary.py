@@ -37,7 +37,7 @@ def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: 
 
 
 def _privacy(metrics: pl.DataFrame) -> dict[str, Any]:
-    """Epsilon given away by the worst-off client: per answer, in its worst round, in all; nothing without privacy."""
+    """What the worst-off client gave away: per answer, in its worst round, in all. Empty without private answers."""
     names = [column.name for column in columns("metrics", "private") if column.only]
     return {name: metrics[name].max() for name in names if name in metrics.columns}
 
@@ -49,19 +49,19 @@ def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = (16, 32, 64, 12
 
 
 def gossip_share(decisions: pl.DataFrame) -> float:
-    """Share of decisions that ended with a uniform draw; a single neighbour is a draw among one, whoever calls it so.
+    """Share of decisions that ended with a uniform draw, including the draw from a single neighbour.
 
-    Rules that take the only neighbour unasked give that as their reason, others reach the same peer as any gossip does.
-    `rg_fallback`, which studies have recorded, leaves the former out and could not be compared between them.
+    Some rules take a single neighbour without asking and give `only` as the reason; others reach it by gossip. Unlike
+    `rg_fallback`, which studies have recorded and which leaves `only` out, this share can be compared between rules.
     """
     return decisions.filter(pl.col("reason").is_in([*GOSSIP, "only"])).height / max(decisions.height, 1)
 
 
 def _evidence(decisions: pl.DataFrame, largest: int) -> dict[str, Any]:
-    """Saving (eq:probesaving) over all decisions, those without anchors included; stops; fallbacks.
+    """Saving (eq:probesaving) over all decisions, including those without anchors; stops; fallbacks.
 
-    The paper's sum of degree times anchors is the number of evaluations where everybody answers every anchor; where a
-    rule asks only some (screening, a race), what was bought counts.
+    The paper counts degree times anchors, which is the number of evaluations if every peer answers every anchor. For
+    rules that ask only some peers (screening, a race), only what they paid for counts.
     """
     total = max(decisions.height, 1)
     degrees = float(decisions["degree"].sum())
@@ -81,7 +81,7 @@ def _evidence(decisions: pl.DataFrame, largest: int) -> dict[str, Any]:
 
 
 def _communication(decisions: pl.DataFrame) -> dict[str, Any]:
-    """CommOH relative to random gossip, which moves one model wherever there is a neighbour; bytes by kind."""
+    """Bytes by kind, and CommOH: models moved per decision that had a neighbour, where random gossip moves one."""
     gossip = max(decisions.filter(pl.col("degree") > 0).height, 1)
     sums = {kind: int(decisions[kind].sum()) for kind in BYTES}
     return {
@@ -93,7 +93,7 @@ def _communication(decisions: pl.DataFrame) -> dict[str, Any]:
 
 
 def _mechanisms(decisions: pl.DataFrame) -> dict[str, Any]:
-    """What certificates and anchor advantages are worth on evaluation data."""
+    """How well certificates and advantages on anchors hold up on evaluation data."""
     certified = decisions.filter((pl.col("reason") == "certified") & pl.col("eval_risks").is_not_null())
     worse = sum(map(_refuted, certified.iter_rows(named=True)))
     gained = decisions.select("advantage", "eval_gain").drop_nulls()
@@ -105,10 +105,10 @@ def _mechanisms(decisions: pl.DataFrame) -> dict[str, Any]:
 
 
 def _refuted(decision: Mapping[str, Any]) -> bool:
-    """Whether evaluation data speak against a certificate, by the score it was given for.
+    """Whether evaluation data contradict a certificate, scored as its probes were.
 
-    It says that what was chosen is better than a random draw; that of trimmed gossip (`test` = trim), that nobody who
-    was dropped is.
+    A certificate says that the chosen peer is better than a random draw. That of trimmed gossip (`test` = trim) says
+    that none of the dropped peers is.
     """
     risks = dict(zip(decision["peers"], decision["eval_risks"], strict=True))
     gossip = sum(risks.values()) / len(risks)
@@ -119,7 +119,7 @@ def _refuted(decision: Mapping[str, Any]) -> bool:
 
 
 def _correlation(a: Floats, b: Floats) -> float | None:
-    """Pearson's, None where it is not defined. In NumPy: polars sums in pieces that depend on threads and history."""
+    """Pearson's, or None where it is undefined. By NumPy: how polars splits a sum depends on threads and history."""
     if len(a) < 3 or not a.std() or not b.std():
         return None
     return float(np.corrcoef(a, b)[0, 1])

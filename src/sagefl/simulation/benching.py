@@ -22,7 +22,7 @@ from .engines import find_device
 from .simulator import Simulator
 from .world import World
 
-__all__ = ["Report", "Timing", "Way", "bench", "ways"]
+__all__ = ["BenchReport", "Timing", "Way", "bench", "ways"]
 
 PATIENCE = 8.0  # seconds after which a way is measured by the rounds it has done
 PLAIN, PROBING = "rg", "sage-os"
@@ -56,7 +56,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchReport:
     """Every way under random gossip, and the recommended one under SAGE-OS."""
 
     plain: tuple[Timing, ...]
@@ -94,7 +94,7 @@ def bench(
     rounds: int = 3,
     device: str | None = None,
     told: Callable[[Timing], None] = lambda timing: None,
-) -> Report:
+) -> BenchReport:
     """Measure the world and the training of `config`; its method and number of rounds do not matter."""
     quiet = {"rounds": rounds + 1, "evaluation": {"every": 1_000_000, "losses": "none"}}  # the last round evaluates
     base = RunConfig.parse(merged(config.model_dump(), quiet))
@@ -107,11 +107,11 @@ def bench(
     if probing.seconds is None:
         raise SageflError(f"{PROBING} could not be measured: {probing.problem}")
     told(probing)
-    return Report(tuple(found), probing)
+    return BenchReport(tuple(found), probing)
 
 
 def recommended(found: list[Timing] | tuple[Timing, ...]) -> Timing:
-    """See `Report.best`."""
+    """See `BenchReport.best`."""
     working = [(timing.seconds, timing) for timing in found if timing.seconds is not None]
     if not working:
         raise SageflError(f"no engine works here: {found[0].problem}")

@@ -1,4 +1,4 @@
-"""What the simulator writes down of a round: the audit of every decision, and what was measured."""
+"""What the simulator records of a round: the audit of every decision, and what was measured."""
 
 from __future__ import annotations
 
@@ -44,23 +44,18 @@ class SimulationRecorder(Recorder):
         self.world, self.layer = world, layer
 
     def add(self, happened: Round, privacy: Mapping[str, float]) -> dict[str, Any]:
-        """Take a round down, with what the privacy account says of it; returns its row of metrics."""
+        """Record a round and what the privacy account says about it; returns its row of metrics."""
         rows = [self._decision_row(happened, client) for client in happened.decisions]
         self.decisions.add(rows)
-        more: dict[str, Any] = dict(privacy)
+        facts: dict[str, Any] = {"train_loss": float(np.mean(list(happened.losses.values())))}
+        facts |= {"round": happened.number, "samples": sum(happened.samples.values()), **privacy}
+        evaluated = None
         if (measured := happened.measured) is not None:
-            more |= {"test_images": measured.test_images, "diversity": measured.diversity}
+            evaluated = Evaluated(measured.before, measured.after)
+            facts |= {"test_images": measured.test_images, "diversity": measured.diversity}
             if self.world.config.evaluation.mechanisms:
-                more["pull_gini"] = self._concentration(happened.number)
-        return self.enter(
-            happened.number,
-            rows,
-            loss=float(np.mean(list(happened.losses.values()))),
-            samples=sum(happened.samples.values()),
-            evaluated=None if measured is None else Evaluated(measured.before, measured.after),
-            clients=range(self.world.clients),
-            **more,
-        )
+                facts["pull_gini"] = self._concentration(happened.number)
+        return self.enter(rows, evaluated, range(self.world.clients), **facts)
 
     def _decision_row(self, happened: Round, client: int) -> dict[str, Any]:
         decision, measured = happened.decisions[client], happened.measured
@@ -75,7 +70,7 @@ class SimulationRecorder(Recorder):
         }
 
     def _concentration(self, number: int) -> float | None:
-        """Gini coefficient of how often each client was pulled since the evaluation before."""
+        """Gini coefficient of how often each client was pulled since the last evaluation."""
         every = self.world.config.evaluation.every
         recent = pl.col("round") >= number // every * every
         pulled = self.decisions.frame().filter(recent & (pl.col("direction") == "pull"))

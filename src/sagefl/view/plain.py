@@ -13,7 +13,7 @@ __all__ = ["embedded", "numbers", "plain", "text"]
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """NumPy and tuples as JSON values; numbers that JSON lacks as None; floats to `digits` significant ones."""
+    """JSON values for NumPy's and tuples; None for numbers that JSON lacks; floats to `digits` significant digits."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -40,5 +40,5 @@ def text(value: Any) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON for the inside of a script element: nothing in it can end the element or open another."""
+    """JSON to put inside a script element: nothing in it can close the element or open another."""
     return text(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,7 +1,7 @@
-"""Which runs there are and how each stands. Looked up anew at every question: runs appear, grow, stop and go on.
+"""Which runs there are and how each stands, looked up for every request: runs appear, grow, stop and go on.
 
 A place is a run directory, or a folder under which run directories lie (a comparison, a study). Nothing here locks or
-writes: whether a run is alive is told from its log and from when its files last changed.
+writes: the log, and when files last changed, tell whether a run is alive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -28,7 +28,7 @@ from .plain import plain
 __all__ = ["READING_ERRORS", "Run", "Shelf"]
 
 READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
-"""What reading a torn directory, or one from another version, may raise."""
+"""What reading a damaged directory, or one from another version, may raise."""
 
 DEPTH = 4  # how deep below a given folder runs are looked for
 SILENT = 180.0  # seconds without a sign of life after which a run no longer counts as running
@@ -37,14 +37,14 @@ Value = TypeVar("Value")
 
 
 class Kept:
-    """Values computed from files, kept for as long as the files are the same."""
+    """A cache of values that hold until the files they were computed from change."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Any, Any]] = {}
         self._lock = Lock()
 
     def get(self, name: str, signature: Any, make: Callable[[], Value]) -> Value:
-        """The value of `name`, made anew when its signature has changed."""
+        """The value of `name`, computed again if its signature has changed."""
         with self._lock:
             held = self._held.get(name)
         if held is None or held[0] != signature:
@@ -65,7 +65,7 @@ class Run:
         self.kept = Kept()
 
     def signature(self, name: str) -> tuple[int, int, int] | None:
-        """What changes whenever a file does."""
+        """Differs whenever the file has changed."""
         try:
             found = (self.path / name).stat()
         except OSError:
@@ -78,17 +78,17 @@ class Run:
         return self.kept.get("config", self.signature("run.toml"), lambda: self.directory.config)
 
     def table(self, name: str) -> pl.DataFrame:
-        """One of the run's tables; what is wrong with it is said in one line."""
+        """One of the run's tables; the error for a broken one is a single line."""
         return self.kept.get(name, self.signature(f"{name}.parquet"), lambda: _checked(self.directory, name))
 
     @property
     def version(self) -> str:
-        """Changes whenever the page has something new to fetch."""
+        """Differs whenever the page has something new to fetch."""
         signatures = [self.signature(name) for name in FILES]
         return hashlib.sha256(repr(signatures).encode()).hexdigest()[:12]
 
     def standing(self) -> dict[str, Any]:
-        """How the run stands: what it is, how far, how good, and what is wrong with it."""
+        """What the run is, how far it has come, how good it is, and what is wrong with it."""
         return self.kept.get("standing", (self.version, self._recent()), self._standing)
 
     def _standing(self) -> dict[str, Any]:
@@ -110,25 +110,22 @@ class Run:
         return "running"
 
     def _recent(self) -> bool:
-        """Whether anything in the directory changed lately."""
+        """Whether anything in the directory has changed lately."""
         times = [s[0] for name in (*FILES, "losses", "checkpoint") if (s := self.signature(name))]
         return bool(times) and time.time() - max(times) / 1e9 < SILENT
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """The places given on the command line."""
+    """The runs at the places given on the command line."""
 
     places: Sequence[Path]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_made", {})
+    _made: dict[Path, Run] = field(default_factory=dict, init=False)
 
     def runs(self) -> dict[str, Run]:
         """Every run there is now, by id, in the order of the places and then by name."""
-        made: dict[Path, Run] = self._made  # type: ignore[attr-defined]
         found = [path for place in self.places for path in _run_directories(place)]
-        runs = [made.setdefault(path, Run(path)) for path in dict.fromkeys(found)]
+        runs = [self._made.setdefault(path, Run(path)) for path in dict.fromkeys(found)]
         return {run.id: run for run in runs}
 
     def run(self, id: str) -> Run:
@@ -146,7 +143,7 @@ class Shelf:
 
 
 def _run_directories(place: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Run directories at or below a place; a given place that holds none yet is shown as waiting."""
+    """Run directories at or below a place; without any, the place itself, which is shown as waiting."""
     found = list(_below(place, depth))
     yield from found or [place]
 
@@ -168,7 +165,7 @@ def _checked(directory: RunDirectory, name: str) -> pl.DataFrame:
 
 
 def _described(run: Run, problems: list[str]) -> dict[str, Any]:
-    """What the run is, from its config; where that cannot be read, from what can."""
+    """What the run is, from its config or, if that cannot be read, from what is left."""
     found: dict[str, Any] = dict.fromkeys(("rounds", "clients", "seed", "dataset", "topology", "alpha", "every"))
     found |= {"folder": run.path.name, "method": run.path.name, "epoch": ""}
     if not (run.path / "run.toml").is_file():
@@ -192,7 +189,7 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
 
 
 def _progress(run: Run, problems: list[str]) -> dict[str, Any]:
-    """How far it is and how good; per_round and written let the page say when it will end."""
+    """How far it is and how good; from `per_round` and `written` the page computes when it will end."""
     found: dict[str, Any] = {"done": 0, "finished": False, "per_round": None, "written": None, "last": {}}
     if (run.path / "metrics.parquet").is_file():
         try:
@@ -260,7 +257,7 @@ def _last_event(log: Path) -> str | None:
 
 
 def _label(standings: list[dict[str, Any]]) -> None:
-    """The method where that is enough; else with what differs: seed, alpha, graph, data, and at last the folder."""
+    """Label each run by its method, and by seed, alpha, graph, data or folder where that is not enough."""
     for run in standings:
         run["label"] = run["method"]
     for key, sign in (("seed", "seed "), ("alpha", "α "), ("topology", ""), ("dataset", ""), ("folder", "")):

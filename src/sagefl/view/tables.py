@@ -1,7 +1,7 @@
-"""What the page draws, read from a run directory in compact columns; each also from a round on, for live updates.
+"""What the page draws, read from a run directory as compact columns; for live updates also from a given round on.
 
-A run that was killed and resumed may for a while hold fewer rounds than a page has already seen. Every answer says from
-which round on it holds (`from`), and a page that is ahead gets the whole again.
+A run that was killed and resumed may hold fewer rounds for a while than a page has seen. Every answer says from which
+round it starts (`from`), and a page that is ahead is sent everything again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ CODES = {
     "only": "o",
     "failed": "f",
     "none": "-",
-}  # one letter per decision; how the page sends twelve thousand of them
+}  # one letter per decision, because the page is sent many thousands of them
 
 
 def headings() -> dict[str, Any]:
-    """How the page names columns: what an evaluation measures, and the kinds of bytes."""
+    """Columns that the page shows by their titles: what an evaluation measures, and the kinds of bytes."""
     measured = [column for column in known_metrics() if column.title]
     moved = [column for column in shown() if column.unit == "bytes"]
     kept = ("name", "title", "meaning", "format")
@@ -42,7 +42,7 @@ def headings() -> dict[str, Any]:
 
 
 def rounds(run: Run, since: int = 0) -> dict[str, Any]:
-    """The metrics of every round from `since` on, a list per column; columns another version lacks are null."""
+    """The metrics of every round from `since` on, a list per column; columns that the run lacks are null."""
     metrics = run.table("metrics")
     start = since if 0 <= since <= metrics.height else 0
     part = metrics.slice(start)
