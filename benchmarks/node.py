@@ -93,7 +93,7 @@ def peers(home: Path, addresses: dict[str, str], names: tuple[str, ...]) -> Iter
 def throughput(home: Path, addresses: dict[str, str], seconds: float) -> None:
     node = Node(config(home, "alice", addresses, {"bob": addresses["bob"]}))
     node._publish(*node.learner.train(0))
-    snapshot, inputs = node.published.shelf.find(), node.learner.dataset.train_x[:ANCHORS]
+    snapshot, inputs = node.published.snapshots.find(), node.learner.dataset.train_x[:ANCHORS]
     assert snapshot is not None
 
     def local(until: float) -> int:

@@ -3,7 +3,7 @@
 Ask before you download: score a few of your own held-out inputs on every neighbour, commit only when a certificate
 says the peer beats a random draw, stop when more evidence cannot pay, otherwise gossip.
 
-The names below need NumPy alone. The simulator, the command line and the node live in subpackages with their extras.
+The names below need NumPy alone. The simulator, the node and the page are subpackages with their own extras.
 """
 
 from .selection import (

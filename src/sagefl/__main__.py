@@ -1,4 +1,4 @@
-"""`python -m sagefl`: the `sagefl` command, where its script is not on the path."""
+"""`python -m sagefl`: the `sagefl` command when its script is not on the path."""
 
 from .cli import app
 

@@ -1,4 +1,4 @@
-"""The root of the errors that are meant for people: the command line prints them without a traceback."""
+"""The base of all errors that a user can fix; the command line prints them without a traceback."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ __all__ = ["SageflError"]
 
 
 class SageflError(Exception):
-    """Something a user can mend; the message says what was wrong, what was expected and what to do."""
+    """Something a user can fix; the message says what was wrong, what was expected and what to do."""

@@ -1,4 +1,4 @@
-"""What does not come with the core: which extra brings a package, and how an extra is had."""
+"""Optional dependencies: which extra brings a package, and how to install it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "mlflow": ("mlflow",),
     "wandb": ("wandb",),
 }
-"""The packages that each extra adds, by the names under which they are imported."""
+"""The packages that each extra adds, by their import names."""
 
 
 def how_to_install(extra: str) -> str:
@@ -28,14 +28,14 @@ def how_to_install(extra: str) -> str:
 
 
 def lacking(error: ModuleNotFoundError) -> str | None:
-    """The extra that would have brought the module; None where it was not sagefl that wanted it, or nothing brings it.
+    """The extra that brings a missing module, or None if no extra does or sagefl did not import it.
 
-    A module of the user's, or a library, that misses one of its own must not be told to install an extra of sagefl.
+    If a user's module or a library lacks something that it needs itself, an extra of sagefl would not help.
     """
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     packages = [name.partition(".")[0] for name in modules]
-    wanting = [name for name in packages if name not in ("importlib", "_frozen_importlib")]
-    if not wanting or wanting[-1] != "sagefl":
+    importers = [name for name in packages if name not in ("importlib", "_frozen_importlib")]
+    if not importers or importers[-1] != "sagefl":
         return None
     package = (error.name or "").partition(".")[0]
-    return next((extra for extra, brought in EXTRAS.items() if package in brought), None)
+    return next((extra for extra, names in EXTRAS.items() if package in names), None)

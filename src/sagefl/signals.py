@@ -1,4 +1,4 @@
-"""How long work is asked to stop: in two steps, the same for a run, a study and a node."""
+"""Stopping long work in two steps, in the same way for a run, a study and a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["stoppable"]
 
 @contextmanager
 def stoppable(stop: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM calls `stop`, the second stops at once; outside the main thread nothing is done."""
+    """The first Ctrl-C or SIGTERM calls `stop`, the second ends at once. Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

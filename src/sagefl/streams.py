@@ -2,7 +2,7 @@
 
 Every random number in the project comes from a stream named by `(seed, purpose, round, client)`, never from a
 global generator. Two methods that need the same draw (the same anchors, the same gossip peer) ask for the same
-stream and get it, whatever else they drew before; a resumed run continues as if it had never stopped.
+stream and get the same numbers, whatever else they drew before; a resumed run continues as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def stream(seed: int | tuple[int, ...], purpose: str, *key: int) -> np.random.Ge
     root = seed if isinstance(seed, tuple) else (seed,)
     # The length keeps (1, purpose, 2) and (1, 2, purpose) apart; one purpose always has keys of one length.
     words: Any = [len(root), *root, _code(purpose), *key]
-    if min(words) >= 0 and max(words) < 2**32:  # the same words, which numpy takes faster as an array than as a list
+    if min(words) >= 0 and max(words) < 2**32:  # the same words; numpy takes an array faster than a list
         words = np.array(words, dtype=np.uint32)
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))

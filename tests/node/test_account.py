@@ -141,7 +141,7 @@ def test_where_the_account_cannot_be_written_nothing_is_answered(
 def test_a_node_whose_account_cannot_be_read_does_not_start(federation: Federation) -> None:
     alice = federation.node("alice", (), **PRIVATE)
     (federation.home / "runs" / "alice.account").write_text("{}")
-    with pytest.raises(NodeError, match=r"alice\.account is not a privacy account .* put it back from a copy"):
+    with pytest.raises(NodeError, match=r"alice\.account is not a privacy account .* restore it from a copy"):
         alice.run()
 
 

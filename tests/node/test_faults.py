@@ -72,7 +72,7 @@ class Base(rpc.PeerServicer):
 
     @property
     def newest(self) -> Snapshot:
-        found = self.honest.published.shelf.find()
+        found = self.honest.published.snapshots.find()
         assert found is not None
         return found
 
@@ -166,7 +166,7 @@ class Large(Base):
         newest = self.newest
         row = newest.row * 1000
         digest = block_digest(row[newest.layout.shared], newest.layout)
-        honest.published.shelf.publish(Snapshot(newest.round, row, newest.layout, newest.model, digest))
+        honest.published.snapshots.publish(Snapshot(newest.round, row, newest.layout, newest.model, digest))
 
 
 class Silent(Base):
@@ -299,7 +299,7 @@ class Poisoner(Base):
         for slot in newest.layout.slots:  # the same numbers in another order: no norm gives it away
             row[slot.start : slot.start + slot.size] = row[slot.start : slot.start + slot.size].flip(0)
         digest = block_digest(row[newest.layout.shared], newest.layout)
-        honest.published.shelf.publish(Snapshot(newest.round, row, newest.layout, newest.model, digest))
+        honest.published.snapshots.publish(Snapshot(newest.round, row, newest.layout, newest.model, digest))
 
 
 def test_a_peer_that_answers_well_and_ships_poison_is_caught_with_latents(federation: Federation) -> None:

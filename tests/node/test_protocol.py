@@ -278,8 +278,8 @@ def test_mixing_over_the_network_is_the_paper_s_equation(federation: Federation)
         alice = federation.node("alice", ("bob",), rounds=1, method={"id": "rg"}, training={"mixing": 0.25})
         alice.run()
     layout = alice.learner.layout
-    trained = alice.published.shelf.find().row
-    theirs = bob.published.shelf.find().row
+    trained = alice.published.snapshots.find().row
+    theirs = bob.published.snapshots.find().row
     expected = trained[layout.shared] * 0.75 + theirs[layout.shared] * 0.25
     assert torch.allclose(alice.learner.population.params[0, layout.shared], expected, atol=1e-7)
     assert torch.equal(alice.learner.population.params[0, layout.shared_stop :], trained[layout.shared_stop :])

@@ -319,7 +319,7 @@ def test_answers_come_from_one_snapshot_while_training_goes_on(federation: Feder
         for bob.round in (2, 3, 4):
             bob.learner.train(bob.round)
             bob._publish(0.0, 1)
-        with pytest.raises(Fault, match="no such snapshot"):
+        with pytest.raises(Fault, match="no longer, kept here"):
             client.probe(LATENTS, inputs, digest)
 
 
@@ -463,7 +463,7 @@ def test_private_answers_are_noisy_memoised_and_accounted(federation: Federation
         first = client.probe(LABEL_ERRORS, x, digest)
         assert client.probe(LABEL_ERRORS, x, digest) == first  # asking again averages nothing away
         assert client.probe(LABEL_ERRORS, x[32:], digest) == first[len(first) // 2 :]
-        plain = bob.published.shelf.find().infer(x).argmax(1).numpy()
+        plain = bob.published.snapshots.find().infer(x).argmax(1).numpy()
         if mechanism == "k-rr":
             assert (np.frombuffer(first, np.uint8) != plain).mean() > 0.2
         assert bob.published.account.report()["total"] == 0.5 * 64  # distinct answers only

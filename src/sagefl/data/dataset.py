@@ -1,7 +1,7 @@
-"""The one shape all data takes: four arrays, a name, a number of classes and, where known, whose each sample is.
+"""The form that all data takes: four arrays, a name, a number of classes and, if known, the owner of each sample.
 
-Nothing here reads files; `Dataset` checks what it is given, whoever loaded it, and `Dataset.from_arrays` is
-the lenient door through which a user's own arrays come in.
+Nothing here reads files. `Dataset` is strict about its arrays, whoever loaded them; `Dataset.from_arrays` accepts a
+user's arrays in any of the usual layouts and converts them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _CHANNELS = (1, 3, 4)
 class Dataset:
     """A training split that is dealt to clients and a test split that all of them share.
 
-    Inputs are `uint8` images, N x C x H x W, or `float32` arrays of any shape with samples first (used as
-    they are: scale them yourself, to [0, 1] for the built-in models). Labels are `int64` in
-    `0 .. classes - 1`. `owners` numbers whose each training sample is, from 0, where the data came from
-    somebody: writers, hospitals, devices.
+    Inputs are `uint8` images, N x C x H x W, or `float32` arrays of any shape with samples first (used as they are:
+    scale them yourself, to [0, 1] for the built-in models). Labels are `int64` in `0 .. classes - 1`. `owners` says who
+    each training sample comes from (a writer, a hospital, a device), as a number from 0.
     """
 
     name: str
@@ -68,18 +67,18 @@ class Dataset:
         classes: int | None = None,
         owners: ArrayLike | None = None,
     ) -> Dataset:
-        """A dataset from arrays as people keep them.
+        """A dataset from arrays in the usual layouts.
 
-        Images may be N x H x W or channels-last; floats of any width become `float32`, integer labels
-        `int64`, an N x 1 column of labels a vector. Without `classes` it is the largest label plus one.
-        `owners` may be names or numbers; they are numbered in their sorted order.
+        Images may be N x H x W or channels-last; floats of any width become `float32`, integer labels `int64`, an
+        N x 1 column of labels a vector. `classes` defaults to the largest label plus one. `owners` may be names or
+        numbers; they are numbered in sorted order.
         """
         y_train, y_test = _labels(f"{name}: train_y", train_y), _labels(f"{name}: test_y", test_y)
         if classes is None:
             classes = int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
         x_train, x_test = _inputs(f"{name}: train_x", train_x), _inputs(f"{name}: test_x", test_x)
-        whose = None if owners is None else _numbered(f"{name}: owners", owners)
-        return cls(name, x_train, y_train, x_test, y_test, classes, whose)
+        numbers = None if owners is None else _numbered(f"{name}: owners", owners)
+        return cls(name, x_train, y_train, x_test, y_test, classes, numbers)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -122,8 +121,8 @@ def _check_inputs(what: str, x: NDArray[Any]) -> None:
 
 def _check_labels(what: str, y: NDArray[Any], *, samples: int, classes: int) -> None:
     if not isinstance(y, np.ndarray) or y.dtype != np.int64 or y.ndim != 1:
-        found = _describe(y) if isinstance(y, np.ndarray) else type(y).__name__
-        raise DataError(f"{what} is {found}; expected an int64 vector")
+        got = _describe(y) if isinstance(y, np.ndarray) else type(y).__name__
+        raise DataError(f"{what} is {got}; expected an int64 vector")
     if len(y) != samples:
         raise DataError(f"{what} has {len(y)} labels for {samples} inputs; expected one label per input")
     if classes < 2:

@@ -1,4 +1,4 @@
-"""A dataset dealt to clients: who holds what, in which role, and in which order anchors are asked.
+"""A dataset dealt to clients: who holds which samples, in which role, and the order in which anchors are used.
 
 A federation depends only on (dataset, partitioner, clients, seed), so all methods and topologies of a comparison
 share it. It holds positions, not copies of the data.
@@ -76,9 +76,9 @@ class Federation:
     def anchors(self, client: int, round: int, seed: int | None = None, mode: AnchorMode = "shuffle") -> Indices:
         """A client's anchor pool in the order of this round; a stage of m anchors is its first m.
 
-        `shuffle` draws a new order every round from a stream keyed by (seed, round, client), the same for every
-        method, so that decisions are matched; `fixed` keeps one random order for the whole run. Without
-        `seed` it is the federation's.
+        `shuffle` draws a new order every round from a stream keyed by (seed, round, client). It is the same for every
+        method, so that decisions can be compared. `fixed` keeps one random order for the whole run. `seed` defaults to
+        the federation's.
         """
         pool = self.roles[client].anchor
         if mode == "fixed":
@@ -89,7 +89,7 @@ class Federation:
 
     @cached_property
     def label_counts(self) -> NDArray[np.int64]:
-        """Samples a client holds of each class, all roles together (clients x classes)."""
+        """How many samples of each class a client holds, all roles together (clients x classes)."""
         owner = np.repeat(np.arange(self.clients), [len(roles) for roles in self.roles])
         labels = self.dataset.train_y[np.concatenate([roles.all for roles in self.roles])]
         flat = np.bincount(owner * self.dataset.classes + labels, minlength=self.clients * self.dataset.classes)
@@ -97,7 +97,7 @@ class Federation:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the data and of who holds what in which role: equal digests mean the same world."""
+        """SHA-256 of the data and of who holds what in which role: equal digests mean the same federation."""
         state = hashlib.sha256(self.dataset.digest.encode())
         for roles in self.roles:
             for role, part in roles.items():

@@ -1,9 +1,9 @@
 """Datasets of the Hugging Face hub, by name, through the optional extra `hf`.
 
-`hf:NAME` is enough when a dataset has the splits `train` and `test`, one image column and one class
-column; otherwise say which: `hf:cifar100?label=fine_label`, `hf:NAME?config=CONFIG&test=validation`. Whose each
-sample is, for `data.partition = owners`, is a column, too: `hf:NAME?owner=writer_id`.
-Only data is loaded: datasets that need code of their own to be run are refused by the library.
+`hf:NAME` is enough when a dataset has the splits `train` and `test`, one image column and one class column; otherwise
+say which: `hf:cifar100?label=fine_label`, `hf:NAME?config=CONFIG&test=validation`. For `data.partition = owners`, name
+the column that holds the owner of each sample: `hf:NAME?owner=writer_id`. Only data is loaded: the library refuses
+datasets that would run their own code.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def _split(reference: str, hub: Any, wanted: str, role: str) -> Any:
 
 
 def _only(reference: str, split: Any, role: str, kinds: tuple[str, ...]) -> str:
-    """The only column of the given feature kinds, by class name so that the library is not needed here."""
-    found = [column for column, feature in split.features.items() if type(feature).__name__ in kinds]
-    if len(found) == 1:
-        return str(found[0])
+    """The only column of the given kinds of feature; kinds are class names, so the library is not needed here."""
+    columns = [column for column, feature in split.features.items() if type(feature).__name__ in kinds]
+    if len(columns) == 1:
+        return str(columns[0])
     raise DataError(
-        f"{reference} has {len(found)} candidate columns for {role} ({', '.join(found) or 'none'}) among "
+        f"{reference} has {len(columns)} candidate columns for {role} ({', '.join(columns) or 'none'}) among "
         f"{', '.join(split.features)}; choose one with ?{role}=COLUMN"
     )
 
@@ -94,7 +94,7 @@ def _images(reference: str, split: Any, column: str) -> NDArray[Any]:
     if len(shapes) != 1:
         raise DataError(
             f"{reference}: images in {column!r} have {len(shapes)} different shapes, such as {shapes[:2]}; "
-            "expected one. Resize them in a function of your own and pass it as module:function"
+            "expected one. Resize them in your own function and pass it as module:function"
         )
     return np.stack(images)
 

@@ -1,9 +1,8 @@
-"""Who holds which training samples: Dirichlet, shard and IID partitions, and the owners that the data name.
+"""Who holds which training samples: Dirichlet, shard and IID partitions, or the owners named in the data.
 
-A partitioner is configuration only. `assign` sees labels, a number of clients and a generator, and returns for
-each client the positions of its samples in ascending order; no sample goes to two clients, and only that of an
-owner who takes no part goes to none. What a client then does with its samples (train, anchor, eval) is decided in
-`roles`.
+A partitioner is configuration only. `assign` gets labels, a number of clients and a generator, and returns for each
+client the positions of its samples in ascending order. No sample goes to two clients, and every sample goes to one,
+except those of owners that are left out. What a client uses its samples for (train, anchor, eval) is up to `roles`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Partitioner(Protocol):
     """Anything that deals samples to clients."""
 
     def assign(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Indices]:
-        """The positions of each client's samples, ascending; together every sample at most once."""
+        """The positions of each client's samples, in ascending order; no sample appears twice."""
         ...
 
 
@@ -37,9 +36,9 @@ class Dirichlet:
     "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification"
     (arXiv:1909.06335), who draw class proportions *per client*; here, as in Yurochkin et al. 2019
     (arXiv:1905.12022) and most later code, client proportions are drawn *per class*, so that all samples are
-    used and client sizes vary too. Where that code leaves clients nearly empty or moves samples about, we
+    used and client sizes vary too. Where that code leaves clients nearly empty or moves samples around, we
     redraw the whole partition until every client holds at least `min_samples`: the result is an exact draw
-    from the Dirichlet partition given that minimum. At most `max_tries` draws are made, fewer if the first
+    from the Dirichlet partition given that minimum. At most `max_tries` draws are made, and fewer if the first
     hundred show that it is hopeless.
     """
 
@@ -128,10 +127,10 @@ class IID:
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """No dealing at all: every client is somebody whom the data name (a writer, a hospital, a device).
+    """Nothing is dealt: every client is one of the owners named in the data (a writer, a hospital, a device).
 
-    Owners with fewer than `min_samples` take no part. Where there are more than clients, the seed draws which of them
-    are; clients are in the owners' order.
+    Owners with fewer than `min_samples` samples are left out. If more remain than there are clients, the seed draws
+    which of them take part; clients are in the owners' order.
     """
 
     owners: Indices

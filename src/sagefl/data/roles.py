@@ -1,8 +1,7 @@
-"""The three roles of a client's samples: those it trains on, those it probes with, those it is judged on.
+"""The three roles of a client's samples: it trains on some, probes peers with some and is evaluated on some.
 
-A sample has exactly one role for the whole run. Probing on training data would flatter the peers that trained
-on similar data, and choosing peers on evaluation data would invalidate every number reported on it; so `Roles`
-cannot be built with an overlap.
+A sample has exactly one role for the whole run. Probing on training data would favour peers that trained on similar
+data, and choosing peers on evaluation data would invalidate every number reported on it; so `Roles` refuses an overlap.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Roles", "split_roles"]
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Positions of one client's samples in the training split, by role; disjoint and none empty."""
+    """Positions of one client's samples in the training split, by role; disjoint, and none is empty."""
 
     train: Indices
     anchor: Indices
@@ -51,10 +50,10 @@ class Roles:
 
 
 def split_roles(indices: Indices, rng: np.random.Generator, anchor: float = 0.1, eval: float = 0.1) -> Roles:
-    """Give each sample its role at random: floor(.1 n) anchors, floor(.1 n) for evaluation, the rest trains.
+    """Give each sample its role at random: floor(.1 n) anchors, floor(.1 n) for evaluation, the rest for training.
 
-    Every role gets at least one sample, so n must be 3 or more. Anchors come in random order: any prefix of them
-    is a uniform sample of the client's data.
+    Every role gets at least one sample, so n must be 3 or more. Anchors are in random order, so any prefix of them is a
+    uniform sample of the client's data.
     """
     n = len(indices)
     if not (anchor > 0 and eval > 0 and anchor + eval < 1):

@@ -1,7 +1,7 @@
-"""A user's own data: an `.npz` file of four arrays, or a Python function that returns them; whose each training
-sample is may come as a fifth.
+"""A user's own data: an `.npz` file of four arrays, or a Python function that returns them. A fifth array may name the
+owner of each training sample.
 
-Files are never unpickled. A function is the user's own code and runs with the user's rights, as any import does.
+Files are never unpickled. A function is the user's own code and runs with the user's rights, like any import.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXPECTED = "expected the arrays x_train, y_train, x_test, y_test (or train_x, t
 
 
 def from_npz(path: Path, name: str | None = None) -> Dataset:
-    """The dataset in an `.npz` file; beside the four arrays may stand an integer `classes` and `owners`."""
+    """The dataset in an `.npz` file of the four arrays and, optionally, an integer `classes` and `owners`."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; {_EXPECTED} saved with numpy.savez_compressed")
     arrays = _read_npz(path)
@@ -51,7 +51,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"{path} holds a single array; {_EXPECTED} saved with numpy.savez_compressed")
-            # Other members are named but not read: they may be large, or objects.
+            # Other members are listed but not read: they may be large, or objects.
             return {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
     except DataError:
         raise

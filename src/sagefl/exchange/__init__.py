@@ -1,4 +1,4 @@
-"""From decisions to what moves and how it merges: the mix of a round, and what it cost in bytes.
+"""From decisions to models that move and merge: the mixing of a round, and what it costs in bytes.
 
 Nothing here chooses a peer or trains a model.
 """

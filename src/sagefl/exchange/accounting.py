@@ -1,8 +1,8 @@
 """What a decision and its exchange cost on the wire, by kind.
 
-Encodings: inputs as stored (uint8 pixels), labels 1 byte, latents and models float32, scalars 4
-bytes. Two model counts are kept: *merged* into the receiver, and *transferred*, which includes models that were
-moved only to be looked at.
+Encodings: inputs as stored (uint8 pixels), labels 1 byte, latents and models float32, scalars 4 bytes. Models are
+counted twice: those *merged* into the receiver, and those *transferred*, which includes models that were moved only to
+be inspected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCALAR = 4
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of the things that move."""
+    """Bytes of everything that can move."""
 
     anchor_input: int
     shared_block: int
@@ -50,7 +50,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Traffic:
-    """One client-round's bytes by kind and models by purpose."""
+    """The bytes, by kind, and the models of one client in one round."""
 
     probe_inputs: int = 0
     probe_answers: int = 0
@@ -68,8 +68,8 @@ class Traffic:
 def account(outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
     """The traffic of one outcome; `asked` counts evaluations by form of answer.
 
-    A model that was inspected and is then merged moves once. Inspected models move whole, head included; a pulled
-    one moves its shared block.
+    A model that is inspected and then merged moves once. Inspected models move whole, head included; of a pulled model
+    only the shared block moves.
     """
     inspected = set(outcome.inspected)
     pulled = [p for p in outcome.peers if p not in inspected]

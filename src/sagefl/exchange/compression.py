@@ -1,12 +1,12 @@
-"""Compressed exchange with replicas (CHOCO): small messages, and everybody knows what was said.
+"""Compressed exchange with replicas (CHOCO): small messages, from which everybody keeps the same replicas.
 
-Every client k keeps its model x_k and, like all of its neighbours, a public replica x^_k. A round sends one compressed
-message per client and moves the models towards the *replicas* around:
+Every client k keeps its model x_k and a public replica x^_k, which all of its neighbours keep as well. In a round every
+client sends one compressed message and moves its model towards the *replicas* of its neighbours:
 
-    x^_k <- x^_k + C(x_k - x^_k)                        what k sends; whoever holds x^_k does the same
+    x^_k <- x^_k + C(x_k - x^_k)                        what k sends; everybody who holds x^_k does the same
     x_k  <- x_k + gamma * sum_j w_kj (x^_j - x^_k)
 
-All holders of x^_k start from the same row and add the same messages, so one row per client stands for all of them.
+All holders of x^_k start from the same row and add the same messages, so one row per client is enough for all of them.
 Only the shared block takes part; what the compressor drops stays in x_k - x^_k and is sent later (error feedback).
 """
 
@@ -50,13 +50,13 @@ class Compressor(ExchangeLayer):
         return {REPLICA: shared}
 
     def begin(self, tasks: Tasks, clients: int) -> None:
-        """Everybody starts from the same weights, so replicas hold them without a message."""
+        """Everybody starts from the same weights, so the first replicas need no message."""
         tasks.map([StartReplica(client) for client in range(clients)])
 
     def resolve(
         self, outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float
     ) -> dict[int, Mix]:
-        """The mix as decided; whoever takes part sends one message, and late-comers need the ones they missed."""
+        """The mix as decided. Whoever takes part sends one message; clients that were away need those they missed."""
         mixes = super().resolve(outcomes, ages, mixing)
         for client in self._talking(mixes):
             self._sent[client] = self._sent.get(client, 0) + 1
@@ -68,7 +68,7 @@ class Compressor(ExchangeLayer):
         return mixes
 
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
-        """First everybody's message, then everybody's step towards the replicas around."""
+        """First everybody sends a message, then everybody steps towards the neighbours' replicas."""
         tasks.map([Send(k, round, self.compression, self.ratio) for k in self._talking(mixes)])
         tasks.map([Step(k, self.gamma, [(p, weight) for p, _, weight in mix.pulls]) for k, mix in mixes.items()])
 
@@ -79,11 +79,11 @@ class Compressor(ExchangeLayer):
         return replace(account(outcome, asked, sizes), models=arrived)
 
     def state(self) -> dict[str, Any]:
-        """Who has heard how much of whom."""
+        """Who has received how many of whose messages."""
         return {"sent": self._sent, "heard": self._heard}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
+        """Restore what `state` returned."""
         self._sent, self._heard = dict(state["sent"]), {k: dict(v) for k, v in state["heard"].items()}
 
     @staticmethod

@@ -19,21 +19,21 @@ __all__ = ["ExchangeLayer"]
 
 
 class ExchangeLayer:
-    """Plain exchange: dense blocks, the mix as decided. Subclasses say what they change."""
+    """Plain exchange: dense blocks, mixed as decided. Subclasses override what they change."""
 
     def extras(self, width: int, shared: int) -> dict[str, int]:
-        """Per-client arrays this layer keeps (name -> columns), part of the checkpoint."""
+        """Per-client arrays that this layer keeps (name -> columns); they are part of the checkpoint."""
         return {}
 
     def begin(self, tasks: Tasks, clients: int) -> None:
         """Before the first round of a fresh run: fill the extras."""
 
     def groups(self, neighbours: Sequence[Sequence[int]], round: int) -> list[list[int]]:
-        """Which clients train together, in order; `neighbours` are the active ones of each. Default: all at once."""
+        """Groups of clients that train together, in order; by default one. `neighbours` are the active ones of each."""
         return [list(range(len(neighbours)))]
 
     def reuse(self, tasks: Tasks, round: int, group: Sequence[int], neighbours: Sequence[Sequence[int]]) -> None:
-        """Before `group` trains: take over what earlier groups published in this same round."""
+        """Before `group` trains: use what earlier groups published in this round."""
 
     def publish(self, tasks: Tasks, clients: int, round: int) -> None:
         """After local training, before decisions: prepare what is published."""
@@ -53,8 +53,8 @@ class ExchangeLayer:
         return account(outcome, asked, sizes)
 
     def state(self) -> dict[str, Any]:
-        """The layer's own memory across rounds (arrays and JSON), part of the checkpoint."""
+        """What the layer remembers across rounds (arrays and JSON); it is part of the checkpoint."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take up a memory that `state` gave."""
+        """Restore what `state` returned."""

@@ -1,11 +1,12 @@
-"""Sparse exchange: every client has a mask over the shared block, sends what it covers and averages over who holds it.
+"""Sparse exchange: every client has a mask over the shared block, sends the weights under it, and averages each
+coordinate over the clients that hold it.
 
-A mask is 1 where a weight lives and 0 where it does not; biases and whatever else is not a matrix stay dense, and the
-head has no mask at all. The share of living weights per layer follows the Erdos-Renyi-Kernel rule (Evci et al. 2020),
-denser in small layers. Here is what happens to rows and masks; *when* a mask changes is local training's business
+A mask is 1 where a weight is alive and 0 where it is not; biases and everything else that is not a matrix stay dense,
+and the head has no mask. The share of living weights per layer follows the Erdos-Renyi-Kernel rule (Evci et al. 2020),
+denser in small layers. This module says what happens to rows and masks; local training decides *when* a mask changes
 (`prune_and_regrow`, `prune`).
 
-On the wire a block is a bitmap of its non-zero coordinates and their values: the receiver reads the mask off it.
+On the wire a block is a bitmap of its non-zero coordinates, followed by their values; the receiver needs no other mask.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Layers = Literal["erk", "uniform"]
 
 
 class Masked(ExchangeLayer):
-    """Masked blocks, averaged coordinate by coordinate over those who hold it."""
+    """Masked blocks; each coordinate is averaged over the clients that hold it."""
 
     def __init__(self, density: float, layers: Layers = "erk", *, own: bool = False) -> None:
         if not 0 < density <= 1:
@@ -63,16 +64,16 @@ class Masked(ExchangeLayer):
         return {MASK: shared}
 
     def begin(self, tasks: Tasks, clients: int) -> None:
-        """Draw the masks (one for all, or each its own) and mask the initial weights."""
+        """Draw the masks (one for all clients, or one for each) and apply them to the initial weights."""
         tasks.map([DrawMask(k, k if self.own else 0, self.density, self.layers) for k in range(clients)])
 
     def publish(self, tasks: Tasks, clients: int, round: int) -> None:
-        """Count what each client's published block will take on the wire."""
+        """Count what each client's published block takes on the wire."""
         self.clients = clients
         self.published = tasks.map([CountPublished(k, round) for k in range(clients)])
 
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
-        """Average over who holds a coordinate; everybody ends within its own (new) mask, also who merged nothing."""
+        """Average each coordinate over its holders. Every client applies its (new) mask, even if it merged nothing."""
         nothing = Mix(1.0, ())
         rows = [(k, mixes.get(k, nothing)) for k in range(self.clients)]
         tasks.map([MaskedAverage(k, round, mix.own, mix.pulls) for k, mix in rows])
@@ -90,9 +91,9 @@ class Masked(ExchangeLayer):
 class SequentialMasked(Masked):
     """Masked exchange in which a client waits for some of its peers and starts a round from their fresh blocks.
 
-    The order of a round is random. Of the peers it merged last, a client waits for those before it in the order, at
-    most `wait` of them (the first to be done), and before it trains takes the fresh block of every one that is done:
-    a fresh block replaces one share of the average the client holds. Who waits for nobody opens the round.
+    The order of a round is random. Of the peers it merged last, a client waits for those before it in the order, but
+    for at most `wait` of them (the first to finish). Before it trains, it takes the fresh block of every one that has
+    finished: each replaces one share of the average the client holds. Clients that wait for nobody train first.
     """
 
     def __init__(self, density: float, layers: Layers = "erk", *, own: bool = False, wait: int = 1) -> None:
@@ -105,12 +106,12 @@ class SequentialMasked(Masked):
         self.fresh: dict[int, list[int]] = {}  # whose fresh blocks it takes this round
 
     def begin(self, tasks: Tasks, clients: int) -> None:
-        """As above; the order of rounds comes from the run's seed."""
+        """As above; the order within rounds comes from the run's seed."""
         super().begin(tasks, clients)
         self.seed = tasks.map([ReadSeed(0)])[0]
 
     def groups(self, neighbours: Sequence[Sequence[int]], round: int) -> list[list[int]]:
-        """Clients by how many have to train before them, one after another."""
+        """Clients grouped by how many others have to train before them, one after another."""
         order = stream(self.seed, "reuse-order", round).permutation(len(neighbours)).tolist()
         slots: dict[int, int] = {}
         self.fresh = {}
@@ -135,13 +136,13 @@ class SequentialMasked(Masked):
     def resolve(
         self, outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float
     ) -> dict[int, Mix]:
-        """The mix as decided; whom a client merges it may wait for in the next round."""
+        """The mix as decided; a client may wait in the next round for the peers it merges now."""
         mixes = super().resolve(outcomes, ages, mixing)
         self.chosen = {client: list(mix.peers) for client, mix in mixes.items()}
         return mixes
 
     def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
-        """Also the blocks taken before training."""
+        """As above, plus the blocks taken before training."""
         mixed, fresh = super().traffic(client, outcome, asked, sizes), self.fresh.get(client, [])
         return replace(
             mixed,
@@ -155,7 +156,7 @@ class SequentialMasked(Masked):
         return {"seed": self.seed, "chosen": self.chosen}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
+        """Restore what `state` returned."""
         self.seed, self.chosen = state["seed"], dict(state["chosen"])
 
 
@@ -165,10 +166,10 @@ def masked_slots(layout: Layout) -> list[Slot]:
 
 
 def densities(shapes: Sequence[tuple[int, ...]], density: float, layers: Layers = "erk") -> list[float]:
-    """Living share of each layer so that all together have `density`.
+    """The share of living weights in each layer, such that all layers together have `density`.
 
-    Erdos-Renyi-Kernel: proportional to (sum of sides) / (product of sides), capped at one; what a capped layer
-    cannot take is spread over the others.
+    Erdos-Renyi-Kernel: proportional to (sum of sides) / (product of sides), capped at one; the excess of a capped layer
+    is spread over the others.
     """
     if layers == "uniform":
         return [density] * len(shapes)
@@ -198,7 +199,7 @@ class ReadSeed(Task[int]):
 
 @dataclass(frozen=True, eq=False)
 class DrawMask(Task[None]):
-    """A random mask with exactly the wanted number of living weights per layer; the row is masked with it."""
+    """Draw a random mask with exactly the wanted number of living weights per layer, and apply it to the row."""
 
     key: int
     density: float
@@ -232,7 +233,7 @@ class CountPublished(Task[int]):
 
 @dataclass(frozen=True, eq=False)
 class MaskedAverage(MixBlocks):
-    """omega <- mask * (weighted mean over {self} + peers of those that hold the coordinate; 0 where nobody does)."""
+    """omega <- mask * (weighted mean over those of {self} + peers that hold the coordinate; 0 if nobody does)."""
 
     def run(self, bench: Workbench) -> None:
         """In place."""
@@ -250,7 +251,7 @@ class MaskedAverage(MixBlocks):
 
 
 def prune_and_regrow(mask: Tensor, weights: Tensor, gradient: Tensor, share: float) -> None:
-    """Move `share` of the living weights, in place: the smallest die, as many dead ones of largest gradient live."""
+    """Move `share` of the living weights, in place: drop the smallest, revive as many with the largest gradients."""
     moved = ceil(share * int(mask.sum()))
     weakest = torch.where(mask > 0, weights.abs(), torch.inf).topk(moved, largest=False).indices
     mask[weakest] = 0.0
@@ -258,7 +259,7 @@ def prune_and_regrow(mask: Tensor, weights: Tensor, gradient: Tensor, share: flo
 
 
 def prune(mask: Tensor, weights: Tensor, share: float) -> None:
-    """Let `share` of the living weights die for good, the smallest first; one always stays."""
+    """Drop `share` of the living weights for good, the smallest first; at least one stays."""
     alive = int(mask.sum())
     dead = min(int(share * alive), alive - 1)
     mask[torch.where(mask > 0, weights.abs(), torch.inf).topk(dead, largest=False).indices] = 0.0

@@ -1,7 +1,7 @@
 """All exchanges of a round, pulled or pushed, as one sparse mixing matrix over {self} + peers.
 
-Row k of the matrix is `Mix`: what client k keeps of its own shared block and which published blocks it adds. Mixing
-is synchronous: every row reads the snapshot published after local training (eq:mix).
+Row k of the matrix is a `Mix`: how much client k keeps of its own shared block and which published blocks it adds.
+Mixing is synchronous: every row reads the snapshots published after local training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Mix", "client_of", "delivered", "resolve"]
 
 @dataclass(frozen=True)
 class Mix:
-    """One receiver's row: `own` times its block plus weight times each pulled one, as (client, age, weight)."""
+    """One receiver's row: `own` times its own block, plus the pulled blocks as (client, age, weight)."""
 
     own: float
     pulls: tuple[tuple[int, int, float], ...]
@@ -31,8 +31,8 @@ class Mix:
 def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float) -> dict[int, Mix]:
     """The mixing matrix of a round; receivers that merge nothing are left out.
 
-    A single pulled peer without weights gets the mixing coefficient (eq:mix). Pushed models are averaged uniformly
-    with what the receiver has after its own pulls. `ages` tells how stale a link's snapshot is; links not named are
+    A pulled peer without a weight gets the mixing coefficient. Pushed models are averaged uniformly with what the
+    receiver has after its own pulls. `ages` says how old the snapshot of a link is; links that it does not name are
     current.
     """
     terms: dict[int, list[tuple[int, int, float]]] = {}
@@ -54,10 +54,10 @@ def resolve(outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int]
 
 
 def delivered(outcomes: Mapping[int, Outcome], peers: Sequence[Collection[int]]) -> dict[int, Outcome]:
-    """The outcomes without the pushes that a dead link loses; `peers` are those whom each client hears in the round.
+    """The outcomes without the pushes that are lost on dead links; `peers` are those each client hears this round.
 
-    A rule sees the links on which it can ask; a push takes the opposite one, which may be down. What is lost was sent
-    and stays on the sender's bill, but nobody merges it, and push-sum divides its weight among those it reached.
+    A rule sees the links on which it can ask; a push takes the opposite direction, which may be down. The sender still
+    pays for a lost push, but nobody merges it, and push-sum divides the weight among the receivers it reached.
     """
     return {
         sender: o
@@ -68,7 +68,7 @@ def delivered(outcomes: Mapping[int, Outcome], peers: Sequence[Collection[int]])
 
 
 def client_of(peer: object) -> int:
-    """The client a peer of the simulation is."""
+    """A simulated peer as a client number."""
     if isinstance(peer, bool) or not isinstance(peer, Integral):
         raise TypeError(f"simulated peers are client numbers, got {peer!r}")
     return int(peer)

@@ -1,9 +1,9 @@
 """Push-sum: averaging over a directed graph, with a weight per client that undoes the bias of uneven in-degrees.
 
 A client sends its numerator u_j = w_j z_j and its weight w_j in equal parts to itself and its out-neighbours (columns
-of P sum to one), and whoever receives adds up: u_i = sum_j p_ij u_j, w_i = sum_j p_ij w_j. What is trained is the
-de-biased z_i = u_i / w_i, so with z kept as parameters the mix has the weights p_ij w_j / w_i, which sum to one.
-The weights are never made or lost: they sum to the number of clients (Kempe, Dobra, Gehrke 2003; Assran et al. 2019).
+of P sum to one), and receivers add up: u_i = sum_j p_ij u_j, w_i = sum_j p_ij w_j. Clients train the de-biased
+z_i = u_i / w_i; since z is what is kept as parameters, the mix has the weights p_ij w_j / w_i, which sum to one.
+The w are conserved: they always sum to the number of clients (Kempe, Dobra, Gehrke 2003; Assran et al. 2019).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PushSum(ExchangeLayer):
     def resolve(
         self, outcomes: Mapping[int, Outcome], ages: Mapping[tuple[int, int], int], mixing: float
     ) -> dict[int, Mix]:
-        """One step of push-sum: the mix of those who received, and the new weights of all."""
+        """One step of push-sum: the mixes of all receivers, and everybody's new weight."""
         parts: dict[int, dict[int, float]] = {}  # receiver -> sender -> the weight that arrives
         for sender, outcome in sorted(outcomes.items()):
             receivers = [sender, *map(client_of, outcome.peers)]
@@ -62,5 +62,5 @@ class PushSum(ExchangeLayer):
         return {"weights": self.weights}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take them up again."""
+        """Restore what `state` returned."""
         self.weights = np.array(state["weights"], dtype=np.float64)

@@ -1,7 +1,7 @@
-"""The networks that clients train, and what a user's own module must offer.
+"""The networks that clients train, and what a user's own module must provide.
 
 A model is an `nn.Module` whose parameters are split into a *shared* block omega, which is exchanged, and a local
-rest phi (the head), which never leaves the client. It offers
+rest phi (the head), which never leaves the client. It has
 
 * `forward(x) -> logits`;
 * `shared`: the name prefixes of the shared parameters (or they are declared in the run's config);
@@ -35,11 +35,11 @@ VECTOR = 8  # floats in a register of the usual CPU
 
 
 class ModelError(SageflError, ValueError):
-    """A module that cannot be trained as a population, with what to change."""
+    """A module that cannot be trained as a population; the message says what to change."""
 
 
 class ChannelsLast(nn.Module):
-    """The memory order in which oneDNN's small convolutions need no reordering; the numbers stay the same."""
+    """Puts channels last in memory, so that oneDNN's small convolutions need no reordering; no number changes."""
 
     plain = False  # see `plain` below
 
@@ -47,7 +47,7 @@ class ChannelsLast(nn.Module):
         """The same tensor, channels innermost."""
         if self.plain:
             return x
-        return x.to(memory_format=torch.channels_last)  # .contiguous would leave one channel as it stands
+        return x.to(memory_format=torch.channels_last)  # .contiguous would leave a single channel as it is
 
 
 class _NarrowDoubling(torch.autograd.Function):
@@ -72,10 +72,10 @@ class _NarrowDoubling(torch.autograd.Function):
 
 
 class Doubling(nn.ConvTranspose2d):
-    """A transposed convolution that does not stumble over few output channels.
+    """A transposed convolution that is not slow with few output channels.
 
     oneDNN's forward kernel for fewer output channels than a vector register holds is seven times slower than torch's
-    own (4.1 against 0.6 ms for 64 images, 16 -> 1 channels), while its backward kernels are the faster ones.
+    own (4.1 against 0.6 ms for 64 images, 16 -> 1 channels), but its backward kernels are faster.
     """
 
     plain = False  # see `plain` below
@@ -120,7 +120,7 @@ class EncoderDecoder(nn.Module):
         down: list[nn.Module] = []
         for a, b in zip(chain, chain[1:], strict=False):
             down += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU(inplace=True)]
-        # Flattened before the last ReLU, so that its gradient, which comes from a linear layer, has its memory order.
+        # Flatten before the last ReLU: its gradient comes from a linear layer and then has the same memory order.
         *down, last = down
         self.encoder = nn.Sequential(ChannelsLast(), *down, nn.Flatten(), last, nn.Linear(flat, latent))
         up: list[nn.Module] = [nn.Linear(latent, flat), nn.ReLU(inplace=True), nn.Unflatten(1, small), ChannelsLast()]
@@ -233,7 +233,7 @@ def _import(name: str) -> Callable[..., nn.Module]:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse what a population cannot hold: running statistics would be shared by all clients unseen."""
+    """Refuse what a population cannot hold: all clients would share running statistics without noticing."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model must be a torch.nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
@@ -250,7 +250,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """A copy from torch's own layers, without what pays for one client on a CPU alone and `vmap` refuses."""
+    """A copy with torch's own layers, without the CPU shortcuts for single clients, which `vmap` refuses."""
     copy = deepcopy(model)
     for module in copy.modules():
         if isinstance(module, ChannelsLast | Doubling):
@@ -259,6 +259,6 @@ def plain(model: nn.Module) -> nn.Module:
 
 
 def training_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The model's own loss where it has one, else cross-entropy."""
+    """The model's own loss if it has one, else cross-entropy."""
     own = getattr(model, "loss", None)
     return cast(Tensor, own(x, y)) if own is not None else F.cross_entropy(model(x), y)

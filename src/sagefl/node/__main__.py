@@ -1,4 +1,4 @@
-"""`python -m sagefl.node CONFIG`: what a swarm starts. People use `sagefl node run`."""
+"""`python -m sagefl.node CONFIG`: how a swarm starts its nodes. Users call `sagefl node run`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .running import run_node
 
 
 def main() -> int:
-    """Parse, run, say what was wrong."""
+    """Parse the arguments, run the node, and print what went wrong."""
     parser = argparse.ArgumentParser(prog="python -m sagefl.node")
     parser.add_argument("config", type=Path)
     parser.add_argument("--insecure", action="store_true")

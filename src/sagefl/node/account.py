@@ -1,8 +1,8 @@
-"""A node's privacy account on disk: after any restart it says at least what was answered.
+"""A node's privacy account on disk: after any restart it counts at least what was answered.
 
-What stands in the file is reserved ahead: before answers leave that it does not cover yet, it is written anew, with a
-block more than they need for the neighbour who asks. So most requests cost no write, a clean stop leaves the exact
-numbers, and each crash makes the account say at most a block too much towards each neighbour, never too little.
+The file reserves answers ahead of time: before answers leave that it does not cover yet, it is rewritten with a block
+more than needed for the neighbour who asks. So most requests cost no write, a clean stop leaves the exact numbers, and
+a crash makes the account at most one block too high for each neighbour, never too low.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .errors import NodeError
 
 __all__ = ["BLOCK", "KeptAccount"]
 
-BLOCK = 1024  # answers to one neighbour reserved at once: a write of some milliseconds for every eight probes of 128
+BLOCK = 1024  # answers reserved at once for one neighbour: a write of a few milliseconds for every eight probes of 128
 
 
 class KeptAccount(PrivacyAccount):
-    """A privacy account that callers' threads enter into while the node reads it, and that outlives the node."""
+    """A privacy account that callers' threads write to while the node reads it, and that survives restarts."""
 
     def __init__(self, epsilon: float, path: Path) -> None:
         super().__init__(epsilon)
@@ -35,25 +35,25 @@ class KeptAccount(PrivacyAccount):
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Take up what the file says, if there is one; whoever does must be the only one to write it."""
+        """Continue from the file, if there is one. Only one process may write to it."""
         self._closed = False
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
-            # Counts are in answers at today's epsilon, so that answers at another one weigh what they weighed.
+            # Counts are in answers at the present epsilon, so that answers given at another one keep their weight.
             scale = float(stored["epsilon"]) / self.epsilon
             kept: dict[Peer, int] = {str(name): ceil(int(n) * scale) for name, n in stored["answers"].items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError) as error:
             raise NodeError(
-                f"{self.path} is not a privacy account ({error}): put it back from a copy; if there is none, remove it "
-                "and know that what was answered before is counted no more"
+                f"{self.path} is not a privacy account ({error}): restore it from a copy; if there is none, remove it, "
+                "but then what was answered before is no longer counted"
             ) from None
         with self._lock:
             self.answers, self._reserved = dict(kept), kept
 
     def answered(self, receiver: Peer, count: int) -> None:
-        """Count answers to one receiver, to be called before they leave; where that cannot be kept, they must not."""
+        """Count answers to one receiver before they leave; if this fails, they must not be sent."""
         with self._lock:
             if self._closed:
                 raise NodeError("the privacy account is closed: this node has stopped")
@@ -63,7 +63,7 @@ class KeptAccount(PrivacyAccount):
             super().answered(receiver, count)
 
     def close(self) -> None:
-        """Write the exact numbers and take no more: after this another process may go on with the file."""
+        """Write the exact numbers and count no more; after this another process may continue with the file."""
         with self._lock:
             self._closed = True
             self._write(self.answers)
@@ -88,8 +88,8 @@ class KeptAccount(PrivacyAccount):
             self._write(reserved)
         except OSError as error:
             raise NodeError(
-                f"cannot write the privacy account {self.path} ({error.strerror}): nothing is answered privately that "
-                "it does not cover; free some space, or check the path and its permissions"
+                f"cannot write the privacy account {self.path} ({error.strerror}): without it nothing can be "
+                "answered privately; free some space, or check the path and its permissions"
             ) from error
 
     def _write(self, reserved: Mapping[Peer, int]) -> None:
@@ -99,7 +99,7 @@ class KeptAccount(PrivacyAccount):
 
 
 def _make_durable(folder: Path) -> None:
-    """Or a machine that loses power might come back with the file as it was before."""
+    """Without this, a machine that loses power might come back with the old file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,8 @@
-"""Inference for callers: on threads of its own, and requests that wait together are answered together.
+"""Inference for callers on separate threads; requests that wait at the same time are answered in one pass.
 
-Callers' threads only wait. Inference in them would take 15 % longer, each with memory of its own to touch; and a
-forward pass gives the interpreter's lock away at every layer, which costs most when many small requests take turns.
+Callers' threads only wait. Running inference in them would take 15 % longer, because each would touch its own memory,
+and because a forward pass releases the interpreter's lock at every layer, which costs most when many small requests
+take turns.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Question:
 
 
 class Answering:
-    """At most `threads` forward passes at once: training needs some of the machine too."""
+    """At most `threads` forward passes at once, because training needs some of the machine too."""
 
     def __init__(self, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="answer")
@@ -53,16 +54,16 @@ class Answering:
         return question.answer.result()
 
     def close(self) -> None:
-        """Take no more questions; those that wait are still answered."""
+        """Take no more questions; those already waiting are still answered."""
         self._threads.shutdown(wait=False)
 
     def _answer_next(self) -> None:
         batch = self._take()
-        if not batch:  # went with an earlier one
+        if not batch:  # answered together with an earlier one
             return
         try:
             answers = _together(batch)
-        except Exception:  # a model of somebody's own may fail on one request: it must not fail the others
+        except Exception:  # a user's model may fail on one request; that must not fail the others
             for question in batch:
                 _alone(question)
         else:
@@ -70,7 +71,7 @@ class Answering:
                 question.answer.set_result(answer)
 
     def _take(self) -> list[_Question]:
-        """The question that has waited longest, and those that fit into the same pass."""
+        """The question that has waited longest, and others that fit into the same pass."""
         with self._lock:
             if not self._waiting:
                 return []

@@ -1,8 +1,8 @@
-"""What a node asks of one neighbour: every call with a deadline, bounded retries and bounded messages.
+"""A node's calls to one neighbour, each with a deadline, bounded retries and bounded messages.
 
-Before the first call the neighbour's certificate is fetched by a TLS handshake and judged (CA, name, dates,
-revocation, pinned key); the channel then trusts that one certificate and nothing else, so what was judged is what is
-talked to. Every failure is a `Fault`, whatever the neighbour did.
+Before the first call the neighbour's certificate is fetched by a TLS handshake and checked (CA, name, dates,
+revocation, pinned key). The channel then trusts that certificate and nothing else, so calls go to the peer that was
+checked. Every failure is a `Fault`, whatever the neighbour did.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .wire import node_pb2_grpc as rpc
 
 __all__ = ["PeerClient"]
 
-BACKOFF = 0.05  # seconds before the first further attempt, doubled each time
-MESSAGE = 4 * 2**20  # largest single message taken: answers and chunks are far smaller
+BACKOFF = 0.05  # seconds before the first retry, doubled each time
+MESSAGE = 4 * 2**20  # largest single message accepted; answers and chunks are far smaller
 
 
 class PeerClient:
-    """One neighbour, seen from here. Calls may come from several threads."""
+    """One neighbour as this node sees it. Calls may come from several threads."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PeerClient:
         self.name, self.address, self.identity, self.me, self.key = name, address, identity, me, key
         self.deadline, self.transfer_deadline, self.retries = deadline, transfer_deadline, retries
         self.max_answer = max(max_answer, MESSAGE)
-        self.sent = self.received = 0  # bytes of messages, both for this neighbour and in all
+        self.sent = self.received = 0  # bytes of messages
         self._channel: grpc.Channel | None = None
         self._calls: Any = None  # the stub over that channel
         self._certificate: x509.Certificate | None = None
@@ -74,16 +74,16 @@ class PeerClient:
         return found
 
     def probe(self, form: Scoring, inputs: npt.NDArray[Any], digest: bytes) -> bytes:
-        """Its raw answers to inputs, from the snapshot `digest` and no other."""
+        """Its raw answers to inputs, from exactly the snapshot `digest`."""
         little = np.ascontiguousarray(inputs, dtype=inputs.dtype.newbyteorder("<"))
         request = wire.ProbeRequest(kind=form.wire, count=len(inputs), inputs=little.tobytes(), digest=digest)
         answer: wire.ProbeAnswer = self._unary("Probe", request)
         if answer.digest != digest:
-            raise Fault("wrong-digest", "another snapshot answered than the one asked")
+            raise Fault("wrong-digest", "the answer came from another snapshot than the one asked for")
         return bytes(answer.answers)
 
     def read(self, what: str, digest: bytes, most: int) -> npt.NDArray[np.float32]:
-        """Something small it publishes, at most `most` numbers."""
+        """A small value that it publishes, of at most `most` numbers."""
         reading: wire.Reading = self._unary("Read", wire.ReadRequest(what=what, digest=digest))
         if not reading.values or len(reading.values) % 4 or len(reading.values) > 4 * most:
             raise Fault("wrong-shape", f"{len(reading.values)} bytes for {what}, expected 4 to {4 * most}")
@@ -110,7 +110,7 @@ class PeerClient:
         return content
 
     def recheck(self) -> None:
-        """Judge the certificate in use again: it may have been revoked, or have expired, since."""
+        """Check the certificate in use again: it may have been revoked or expired in the meantime."""
         certificate, identity = self._certificate, self.identity
         if certificate is not None and identity is not None:
             try:
@@ -126,7 +126,7 @@ class PeerClient:
         if channel is not None:
             channel.close()
 
-    # How a call is made -------------------------------------------------------------------------------------------
+    # Making a call -------------------------------------------------------------------------------------------
 
     def _unary(self, method: str, request: Any) -> Any:
         def attempt(remaining: float) -> Any:
@@ -138,7 +138,7 @@ class PeerClient:
         return answer
 
     def _attempts(self, attempt: Callable[[float], Any], end: float) -> Any:
-        """Try until it works, the neighbour means no, or time is up."""
+        """Try until it works, the neighbour refuses, or time is up."""
         for number in range(self.retries + 1):
             pause = BACKOFF * 2**number
             try:
@@ -148,7 +148,7 @@ class PeerClient:
             except grpc.RpcError as error:
                 fault = _fault(error)
                 if fault.kind == "no-answer":
-                    self.close()  # the next attempt connects, and judges, anew
+                    self.close()  # the next attempt connects and checks again
                 pause = max(pause, _retry_after(error))
             if fault.kind not in ("no-answer", "over-limit") or number == self.retries:
                 raise fault
@@ -169,7 +169,7 @@ class PeerClient:
                 raise Fault("malformed", "it sent an empty chunk")
             size += len(chunk.data)
             if size > total:
-                raise Fault("endless", f"it sends more than the {total} bytes it announced")
+                raise Fault("endless", f"it sent more than the {total} bytes it announced")
             parts.append(chunk.data)
         if size != total or not parts:
             raise Fault("truncated", f"it sent {size} of {total} bytes")
@@ -183,7 +183,7 @@ class PeerClient:
             self.sent += sent
             self.received += received
 
-    # How it connects ----------------------------------------------------------------------------------------------
+    # Connecting ----------------------------------------------------------------------------------------------
 
     def _stub(self, remaining: float) -> Any:
         with self._lock:
@@ -210,7 +210,7 @@ class PeerClient:
         return grpc.secure_channel(self.address, credentials, [*options, ("grpc.ssl_target_name_override", self.name)])
 
     def _introduce(self, identity: Identity, remaining: float) -> x509.Certificate:
-        """The neighbour's certificate, judged; TLS itself has checked that it holds the key."""
+        """The neighbour's certificate, checked; TLS itself has verified that the neighbour holds its key."""
         try:
             with (
                 socket.create_connection(host_and_port(self.address), timeout=remaining) as plain,
@@ -228,7 +228,7 @@ class PeerClient:
 
 
 def _fault(error: grpc.RpcError) -> Fault:
-    """What a status means here."""
+    """A gRPC status as a fault."""
     code, details = error.code(), (error.details() or "")[:300]
     kinds = {
         grpc.StatusCode.UNAVAILABLE: "no-answer",

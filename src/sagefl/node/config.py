@@ -1,7 +1,7 @@
-"""A node's configuration: one TOML file with a schema; paths in it are relative to the file.
+"""A node's configuration: one TOML file; paths in it are relative to the file.
 
-What decides the learning (data, model, training, method, evaluation) is described by the same sections as a
-simulated run, so a node's run directory holds a `run.toml` that everything downstream can read.
+Data, model, training, method and evaluation have the same sections as in a simulated run, so a node's run directory
+holds a `run.toml` that every tool can read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Section(BaseModel):
 
 
 class NeighbourConfig(_Section):
-    """One neighbour: who may call, and whom this node calls."""
+    """One neighbour: it may call this node, and this node calls it."""
 
     address: str = Field(description="host:port")
     number: int = Field(ge=0, description="its number in the federation, as audits name it")
@@ -60,16 +60,16 @@ class ExchangeConfig(_Section):
 
     deadline: float = Field(default=5.0, gt=0, description="seconds a neighbour has for one answer")
     transfer_deadline: float = Field(default=60.0, gt=0, description="seconds a neighbour has to send its model")
-    retries: int = Field(default=1, ge=0, le=10, description="further attempts within the deadline")
+    retries: int = Field(default=1, ge=0, le=10, description="retries within the deadline")
     wait: float = Field(
         default=0.0, ge=0, description="seconds to wait for all neighbours to come up, and then for their first models"
     )
     pace: float = Field(default=0.0, ge=0, description="rounds begin at least this many seconds apart")
     linger: float | None = Field(
-        default=None, ge=0, description="seconds to go on serving after the last round; none: until stopped"
+        default=None, ge=0, description="seconds to keep serving after the last round; none: until stopped"
     )
     norm_ratio: float = Field(
-        default=10.0, gt=1, description="refuse a block whose norm is this many times one's own, or more"
+        default=10.0, gt=1, description="refuse a block whose norm is at least this many times our own"
     )
 
 
@@ -79,7 +79,7 @@ class ServeConfig(_Section):
     inspect: bool = Field(default=False, description="hand out the full model, head included (PENS, FedFomo, DPFL ...)")
     reads: tuple[str, ...] = Field(
         default=("degree", "samples"),
-        description="what may be read; add head, last-layer, loss ... for methods that ask",
+        description="what neighbours may read; add head, last-layer, loss ... for methods that need them",
     )
 
 
@@ -110,7 +110,7 @@ class NodeConfig(_Section):
     clients: int = Field(
         default=1,
         ge=1,
-        description="1: all of the data is this node's; else it is dealt to so many clients",
+        description="1: this node has all of the data; else the data is dealt to this many clients",
     )
     threads: int = Field(default=1, ge=1, description="threads for training and for answering")
     data: DataConfig = DataConfig()
@@ -138,7 +138,7 @@ class NodeConfig(_Section):
             raise ValueError(f"number {max(numbers)} does not fit into a federation of {self.clients} clients")
         address = self.metrics.address
         if address is not None and not self.metrics.expose and not is_loopback(address):
-            raise ValueError(f"metrics.address {address} is not loopback; set metrics.expose = true if that is meant")
+            raise ValueError(f"metrics.address {address} is not loopback; set metrics.expose = true if you mean it")
         return self
 
     @classmethod
@@ -156,7 +156,7 @@ class NodeConfig(_Section):
         )
 
     def to_toml(self) -> str:
-        """As `read` reads it."""
+        """The config as a TOML document that `read` understands."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     @property
@@ -166,7 +166,7 @@ class NodeConfig(_Section):
 
     @property
     def part(self) -> int:
-        """Which part of the data is this node's."""
+        """Which part of the data belongs to this node."""
         return self.number if self.clients > 1 else 0
 
     def mechanism(self, classes: int) -> RandomisedResponse | None:
@@ -188,7 +188,7 @@ class NodeConfig(_Section):
         return made
 
     def run_config(self) -> RunConfig:
-        """This node as a run: what `run.toml` says. Prices stand there unscaled; readers price as the node does."""
+        """This node as a run, for `run.toml`. Prices are stored unscaled; readers scale them as the node does."""
         most = max([self.number, *(n.number for n in self.neighbours.values())]) + 1
         return RunConfig(
             clients=max(self.clients, most),
@@ -209,7 +209,7 @@ class NodeConfig(_Section):
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """`127.0.0.1:7443` or `[::1]:7443` in two parts."""
+    """`127.0.0.1:7443` or `[::1]:7443` split in two."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"an address is written host:port, got {address!r}")

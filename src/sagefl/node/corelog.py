@@ -1,7 +1,7 @@
-"""gRPC's native log as events: refused handshakes are decided in its core and told nowhere else.
+"""Events from gRPC's native log, the only place where it reports refused handshakes.
 
-gRPC verifies certificates before any Python runs and mentions a failure only on standard error. While a node runs,
-standard error goes through a pipe: lines about handshakes become events, everything else passes through as it is.
+gRPC verifies certificates before any Python code runs and reports a failure only on standard error. While a node runs,
+standard error goes through a pipe: lines about handshakes become events, everything else passes through unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def handshake_failure(line: str) -> tuple[str, str] | None:
 
 @contextmanager
 def watch_core_log(journal: Journal) -> Iterator[None]:
-    """Read this process's standard error for the time being."""
+    """Watch this process's standard error inside the block."""
     original = os.dup(STDERR)
     source, sink = os.pipe()
     os.dup2(sink, STDERR)

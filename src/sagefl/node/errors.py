@@ -1,4 +1,4 @@
-"""What can go wrong in a node: mistakes its operator can mend, and faults of its neighbours."""
+"""What can go wrong in a node: mistakes that its operator can fix, and faults of its neighbours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Fault", "NodeError"]
 
 
 class NodeError(SageflError, RuntimeError):
-    """A node that cannot start or go on, with what to do about it."""
+    """A node cannot start or continue; the message says what to do."""
 
 
 class Fault(Exception):  # noqa: N818 (a neighbour's, not ours)
@@ -23,5 +23,5 @@ class Fault(Exception):  # noqa: N818 (a neighbour's, not ours)
 
     @property
     def misbehaviour(self) -> bool:
-        """Whether the neighbour answered wrongly, rather than not at all or out of turn."""
+        """Whether the neighbour gave a wrong answer, rather than none or a refusal."""
         return not self.kind.startswith("refused") and self.kind not in ("no-answer", "over-limit", "gone", "not-ready")

@@ -1,7 +1,7 @@
-"""The door of a node's service: who is calling, how much they may ask, and is it a message at all.
+"""The entrance to a node's service: who is calling, how much they may ask, and whether it is a message at all.
 
-Every call passes here before anything is parsed: the certificate is judged, the caller's buckets are charged, and only
-then are the bytes read as a message. Whatever goes wrong inside becomes a status for the caller and an event here.
+Every call passes through here before anything is parsed: the certificate is checked, the caller's buckets are charged,
+and only then are the bytes read as a message. Whatever goes wrong becomes a status for the caller and an event here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .limits import Limits, Meter, OverLimit
 
 __all__ = ["Call", "Gate", "Refusal", "refuse"]
 
-NAME_HEADER = "sagefl-name"  # who calls, where there is no TLS (loopback only)
+NAME_HEADER = "sagefl-name"  # who is calling, if there is no TLS (loopback only)
 
 
 class Refusal(Exception):  # noqa: N818 (what the caller gets, not an error of ours)
@@ -32,13 +32,13 @@ class Refusal(Exception):  # noqa: N818 (what the caller gets, not an error of o
 
 
 def refuse(code: grpc.StatusCode, why: str) -> NoReturn:
-    """End the call under way with a status."""
+    """End the current call with a status."""
     raise Refusal(code, why)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One admitted call: whose it is, and its account."""
+    """One admitted call: who is calling, and the caller's meter."""
 
     peer: str
     meter: Meter
@@ -46,7 +46,7 @@ class Call:
 
 
 class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Admits neighbours, and turns everybody else away with a clear status and an event."""
+    """Admits neighbours, and turns away everybody else with a clear status and an event."""
 
     def __init__(
         self, identity: Identity | None, neighbours: dict[str, str | None], limits: Limits, journal: Journal
@@ -56,7 +56,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         self.traffic: Callable[[str, str, int, int], None] = lambda peer, method, received, sent: None
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Wrap the handler of a call; methods that do not exist have none."""
+        """Wrap the handler of a call; unknown methods have none."""
         handler = continuation(details)
         if handler is None:
             return None
@@ -75,12 +75,12 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         return grpc.unary_unary_rpc_method_handler(unary)
 
     def caller(self, context: Any) -> str:
-        """The neighbour at the other end, by the certificate TLS has verified."""
+        """The neighbour that is calling, according to the certificate that TLS has verified."""
         if self.identity is None:
-            told = dict(context.invocation_metadata()).get(NAME_HEADER, "")
-            if told not in self.neighbours:
-                raise Refused("not-a-neighbour", f"{told!r} is no neighbour in this node's config")
-            return str(told)
+            name = dict(context.invocation_metadata()).get(NAME_HEADER, "")
+            if name not in self.neighbours:
+                raise Refused("not-a-neighbour", f"{name!r} is no neighbour in this node's config")
+            return str(name)
         pems = context.auth_context().get("x509_pem_cert")
         if not pems:
             raise Refused("no-certificate", "a certificate of this federation is required")
@@ -99,7 +99,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
             self._turn_away(method, context, error)
 
     def _stream(self, method: str, behaviour: Any, parse: Any, write: Any, raw: bytes, context: Any) -> Iterator[bytes]:
-        timer = threading.Timer(self.limits.stream_seconds, context.cancel)  # a reader that stalls holds no thread
+        timer = threading.Timer(self.limits.stream_seconds, context.cancel)  # a stalled reader must not hold a thread
         timer.daemon = True
         sent = 0
         try:
@@ -146,5 +146,5 @@ def _parsed(parse: Callable[[bytes], Any], raw: bytes) -> Any:
 
 def _who(context: Any) -> str:
     names = context.auth_context().get("x509_subject_alternative_name") or ()
-    told = b",".join(names).decode(errors="replace") or dict(context.invocation_metadata()).get(NAME_HEADER, "")
-    return str(told)[:64] or "unknown"
+    name = b",".join(names).decode(errors="replace") or dict(context.invocation_metadata()).get(NAME_HEADER, "")
+    return str(name)[:64] or "unknown"

@@ -1,9 +1,9 @@
-"""Who is who: a federation's own certificate authority, a key and certificate per node, and a revocation list.
+"""Identities: a federation's own certificate authority, a key and certificate per node, and a revocation list.
 
 A node's identity is the DNS name in its certificate (`alice`), signed by the federation's CA. `Identity` is what one
-node holds; `judge` is the whole policy: right name, signed by this CA, in date, not revoked, and the pinned key where
-one is configured. Both directions use it: the server on the certificate TLS has verified, the client on the
-certificate it will then insist on (see `sagefl.node.client`).
+node holds; `judge` is the whole policy: the right name, signed by this CA, not expired, not revoked, and with the
+pinned key if one is configured. Both sides use it: the server on the certificate that TLS has verified, the client on
+the certificate that it will then insist on (see `sagefl.node.client`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .errors import NodeError
 __all__ = ["Authority", "Identity", "Refused", "check_name", "fingerprint", "now"]
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-SKEW = datetime.timedelta(days=1)  # certificates are valid from yesterday on: clocks of peers differ
+SKEW = datetime.timedelta(days=1)  # certificates are valid from yesterday on, because peers' clocks differ
 CA_DAYS, NODE_DAYS = 3650, 365
 PEM = serialization.Encoding.PEM
 
@@ -45,7 +45,7 @@ class Refused(Exception):  # noqa: N818 (a verdict, not an error)
 
 
 def now() -> datetime.datetime:
-    """The wall clock; only certificates are judged by it."""
+    """The wall clock; used for certificates only."""
     return datetime.datetime.now(datetime.UTC)
 
 
@@ -57,7 +57,7 @@ def check_name(name: str) -> str:
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """What a neighbour's key is pinned by: sha256 over its public key."""
+    """SHA-256 over a certificate's public key, which pins a neighbour's key."""
     key = certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -72,7 +72,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 class Authority:
     """A federation's certificate authority in one folder: `ca.key`, `ca.pem` and `revoked.pem`.
 
-    Whoever holds `ca.key` can make members; keep it off the nodes.
+    Whoever holds `ca.key` can add members, so keep it off the nodes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -88,7 +88,7 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path, name: str = "sagefl federation", days: int = CA_DAYS) -> Authority:
-        """A fresh authority; an existing one is never overwritten."""
+        """Make a new authority; an existing one is never overwritten."""
         if (folder / "ca.key").exists():
             raise NodeError(f"{folder} already holds an authority: use it, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,14 +163,14 @@ class Identity:
     certificate: bytes
     ca: bytes
     name: str
-    trouble: Callable[[str], None] = field(default=lambda why: None)  # told once when the revocation list is unusable
+    trouble: Callable[[str], None] = field(default=lambda why: None)  # called once if the revocation list breaks
     _revoked: frozenset[int] = frozenset()
     _stamp: tuple[int, int, int] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def load(cls, folder: Path) -> Identity:
-        """Read an identity; one that cannot work, or whose key others may read, is refused here and not in a call."""
+        """Read an identity. One that cannot work, or whose key others can read, is refused here, not during a call."""
         key, certificate, ca = (_read(folder / name) for name in ("node.key", "node.pem", "ca.pem"))
         if stat.S_IMODE((folder / "node.key").stat().st_mode) & 0o077:
             raise NodeError(f"{folder}/node.key can be read by others: chmod 600 {folder}/node.key")
@@ -207,11 +207,11 @@ class Identity:
                 try:
                     self._revoked = _read_revocations(self.folder / "revoked.pem", self._authority)
                 except NodeError as error:
-                    self.trouble(f"{error}; the list read before stays in force")
+                    self.trouble(f"{error}; the previous list stays in force")
             return self._revoked
 
     def judge(self, certificate: x509.Certificate, allowed: dict[str, str | None]) -> str:
-        """The neighbour this certificate stands for, or `Refused`; `allowed` maps names to pinned keys or None."""
+        """The neighbour that this certificate belongs to, or `Refused`; `allowed` maps names to pinned keys or None."""
         names = _names(certificate)
         who = ", ".join(names) or "a certificate without a name"
         if not _issued_by(certificate, self._authority):
@@ -229,7 +229,7 @@ class Identity:
         return names[0]
 
     def judge_pem(self, pem: bytes, allowed: dict[str, str | None]) -> str:
-        """`judge`, on a certificate as TLS hands it over."""
+        """`judge` for a certificate in the form that TLS provides."""
         try:
             certificate = _parsed(pem)
         except ValueError as error:
@@ -260,7 +260,7 @@ def _parsed(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
 
 
-@lru_cache(maxsize=256)  # of every call; dates and revocation are looked at each time, a signature cannot change
+@lru_cache(maxsize=256)  # checked in every call; dates and revocation are not cached, but a signature cannot change
 def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
@@ -320,14 +320,14 @@ def _read(path: Path) -> bytes:
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Readable by the owner alone from the first byte on; an existing file is never opened."""
+    """Readable by the owner alone from the first byte on; an existing file is never overwritten."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
 
 
 def _write_public(path: Path, content: bytes) -> None:
-    """Replaced in one step: nodes read the revocation list while it is rewritten."""
+    """Replaced in one step, because nodes may be reading the revocation list."""
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)

@@ -1,7 +1,7 @@
-"""What happened: every event counted, and written as a line of JSON to `events.log` and standard output.
+"""Every event is counted and written as a line of JSON to `events.log` and standard output.
 
-A flood of one kind of event is counted in full but written sparingly, so that nobody can fill the disk or the log by
-misbehaving. Writing an event can never end the node.
+A flood of one kind of event is counted in full, but only some of it is written, so that nobody can fill the disk or the
+log by misbehaving. Writing an event can never end the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINES_PER_MINUTE = 60  # of one kind about one peer
 
 
 class Journal:
-    """Counts and lines. Used from every thread of a node."""
+    """Counts events and writes them down, from every thread of a node."""
 
     def __init__(self, path: Path | None = None, echo: TextIO | None = None) -> None:
         self.path, self.echo = path, echo
@@ -51,7 +51,7 @@ class Journal:
             listener(kind, peer)
 
     def total(self, kind: str) -> int:
-        """How often a kind of event happened, whoever it was about."""
+        """How often a kind of event happened, over all peers."""
         with self._lock:
             return sum(count for (k, _), count in self.counts.items() if k == kind)
 

@@ -1,7 +1,7 @@
-"""How much one caller may ask: token buckets per peer for requests and bytes, and a cap on calls under way.
+"""How much one caller may ask: token buckets per peer for requests and bytes, and a cap on concurrent calls.
 
-Buckets run on the monotonic clock, so a clock that jumps changes nothing. A refused call costs the caller nothing but
-tells it when to come back.
+Buckets use the monotonic clock, so changes to the wall clock have no effect. A refused call is not charged, and tells
+the caller when to try again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = ["WINDOW", "Bucket", "Limits", "Meter", "OverLimit"]
 
-# HTTP/2 at both ends: a probe of 128 images is under way in one go, instead of waiting for leave after each 64 KiB.
+# HTTP/2 at both ends: a probe of 128 images goes out at once, instead of waiting for permission after each 64 KiB.
 WINDOW = (("grpc.http2.lookahead_bytes", 1 << 20), ("grpc.http2.max_frame_size", 1 << 17), ("grpc.http2.bdp_probe", 0))
 
 
@@ -28,14 +28,14 @@ class Limits(BaseModel):
     anchors_per_request: int = Field(default=256, ge=1, description="anchor inputs in one probe")
     requests_per_minute: int = Field(default=3000, ge=1, description="calls per neighbour and minute")
     bytes_per_minute: int = Field(default=512 * 2**20, ge=1024, description="bytes in and out per neighbour and minute")
-    calls_at_once: int = Field(default=8, ge=1, description="calls of one neighbour under way at the same time")
-    model_bytes: int = Field(default=256 * 2**20, ge=1024, description="largest model served or taken")
+    calls_at_once: int = Field(default=8, ge=1, description="concurrent calls of one neighbour")
+    model_bytes: int = Field(default=256 * 2**20, ge=1024, description="largest model served or accepted")
     stream_seconds: float = Field(default=60.0, gt=0, description="longest a streamed model may take")
     snapshots: int = Field(default=3, ge=1, description="published snapshots kept for pulls")
 
 
 class OverLimit(Exception):  # noqa: N818 (a verdict, not an error)
-    """A caller that asked too much; `after` seconds from now it may come back."""
+    """A caller asked too much; it may try again in `after` seconds."""
 
     def __init__(self, what: str, after: float) -> None:
         super().__init__(f"over the limit of {what}; try again in {after:.1f} s")
@@ -44,7 +44,7 @@ class OverLimit(Exception):  # noqa: N818 (a verdict, not an error)
 
 @dataclass
 class Bucket:
-    """Tokens that fill up at `rate` a second to at most `size`."""
+    """Tokens that fill up at `rate` per second, to at most `size`."""
 
     rate: float
     size: float
@@ -56,19 +56,19 @@ class Bucket:
         self._level, self._at = self.size, self.clock()
 
     def wait(self, amount: float) -> float:
-        """Seconds until `amount` tokens are there, 0 if they are; nothing is taken."""
+        """Seconds until there are `amount` tokens, 0 if there are already. Takes nothing."""
         instant = self.clock()
         self._level = min(self.size, self._level + (instant - self._at) * self.rate)
         self._at = instant
         return max(0.0, (min(amount, self.size) - self._level) / self.rate)
 
     def take(self, amount: float) -> None:
-        """Take tokens; what is larger than the bucket leaves it in debt."""
+        """Take tokens; more than the bucket holds leaves it in debt."""
         self._level -= amount
 
 
 class Meter:
-    """One caller's buckets and calls under way."""
+    """One caller's buckets and concurrent calls."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -79,7 +79,7 @@ class Meter:
 
     @contextmanager
     def call(self, size: int) -> Iterator[None]:
-        """One call of `size` request bytes, from admission to its end."""
+        """Admit one call of `size` request bytes and count it until it ends."""
         with self._lock:
             if self._calls >= self.limits.calls_at_once:
                 raise OverLimit(f"{self.limits.calls_at_once} calls at once", 0.1)
@@ -95,7 +95,7 @@ class Meter:
                 self._calls -= 1
 
     def spend(self, size: int) -> None:
-        """Bytes about to be sent in answer."""
+        """Charge bytes that are about to be sent in answer."""
         with self._lock:
             self._admit(self._bytes, size, f"{self.limits.bytes_per_minute} bytes a minute")
             self._bytes.take(size)

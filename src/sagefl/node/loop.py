@@ -39,7 +39,7 @@ from .learner import Learner
 from .metrics import Metrics
 from .recording import NodeRecorder, decision_row, traffic_of
 from .service import Published, Server
-from .snapshots import SnapshotShelf
+from .snapshots import Snapshots
 from .status import write_status
 from .verify import fits
 
@@ -200,7 +200,7 @@ class Node:
         self._report("running")
 
     def _publish(self, loss: float, samples: int) -> None:
-        self.published.shelf.publish(self.learner.snapshot(self.round, loss, samples))
+        self.published.snapshots.publish(self.learner.snapshot(self.round, loss, samples))
         self.published.round = self.round
         if self.published.account is not None:
             self.published.account.next_round()
@@ -257,7 +257,7 @@ class Node:
 
     def _own(self, what: str) -> npt.ArrayLike:
         """What this node itself publishes, as a neighbour would read it."""
-        newest = self.published.shelf.find()
+        newest = self.published.snapshots.find()
         if what in ("loss", "samples") and newest is not None:
             return newest.told(what)
         if what == "degree":
@@ -358,7 +358,7 @@ class Node:
             input_shape=data.input_shape,
             dtype=data.train_x.dtype.name,
             limits=c.limits,
-            shelf=SnapshotShelf(c.limits.snapshots),
+            snapshots=Snapshots(c.limits.snapshots),
             threads=c.threads,
             inspect=c.serve.inspect,
             reads=frozenset(c.serve.reads),

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: rounds, results, events, traffic, privacy. Served on loopback unless configured otherwise."""
+"""Metrics for Prometheus: rounds, accuracy, events, traffic, privacy. On loopback unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Metrics"]
 
 
 class Metrics:
-    """One node's metrics in their own registry."""
+    """One node's metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -60,13 +60,13 @@ class Metrics:
         self._events.labels(kind, peer).inc()
 
     def answered(self, peer: str, method: str, received: int, sent: int) -> None:
-        """Count an answered call."""
+        """Count an answered call and its bytes."""
         self._calls.labels(method, peer).inc()
         self._bytes.labels("in", peer).inc(received)
         self._bytes.labels("out", peer).inc(sent)
 
     def round(self, number: int, active: int, record: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
-        """Set what a finished round says."""
+        """Publish the values of a finished round."""
         self._round.set(number)
         self._neighbours.set(active)
         for column in shown("node"):
@@ -76,6 +76,6 @@ class Metrics:
             self._seconds.labels(phase).inc(max(spent, 0.0))
 
     def privacy(self, report: Mapping[str, float]) -> None:
-        """Set what the privacy account says."""
+        """Publish the privacy account."""
         for over, epsilon in report.items():
             self._epsilon.labels(over).set(epsilon)

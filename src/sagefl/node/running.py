@@ -1,4 +1,4 @@
-"""One node as a process of its own: signals, threads, the core's log, and the exit status."""
+"""One node as a process: signals, threads, gRPC's own log, and the exit status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> i
     """
     config = NodeConfig.read(path)
     here = str(path.resolve().parent)
-    if here not in sys.path:  # a user's own data and model stand beside the config
+    if here not in sys.path:  # a user's data and model modules may be next to the config
         sys.path.insert(0, here)
     torch.set_num_threads(config.threads)
     keep_freed_memory()

@@ -1,4 +1,4 @@
-"""What a node answers to its neighbours, always from a published snapshot, while training goes on elsewhere."""
+"""What a node answers its neighbours, always from a published snapshot, while training continues on another row."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from .errors import NodeError
 from .gate import Call, Gate, refuse
 from .identity import Identity
 from .limits import WINDOW, Limits
-from .snapshots import Snapshot, SnapshotShelf
+from .snapshots import Snapshot, Snapshots
 from .wire import node_pb2 as wire
 from .wire import node_pb2_grpc as rpc
 
 __all__ = ["PeerService", "Published", "Server"]
 
 CHUNK = 256 * 1024
-CONTROL = 16 * 1024  # room for what surrounds the inputs in a message
+CONTROL = 16 * 1024  # space for the rest of a message around the inputs
 
 
 @dataclass
 class Published:
-    """All the service needs to know of its node."""
+    """What the service needs to know about its node."""
 
     layout: Layout
     outputs: Outputs
     input_shape: tuple[int, ...]
     dtype: str
     limits: Limits
-    shelf: SnapshotShelf
-    threads: int  # how many may answer at once: training needs some too
+    snapshots: Snapshots
+    threads: int  # how many answer at once; training needs some too
     inspect: bool = False
     reads: frozenset[str] = frozenset()
     private: PrivateAnswers | None = None
@@ -60,12 +60,12 @@ class Published:
 
     @property
     def max_message(self) -> int:
-        """The largest request that can be right."""
+        """The size of the largest valid request."""
         return self.limits.anchors_per_request * self.input_bytes + CONTROL
 
 
 class PeerService(rpc.PeerServicer):
-    """The six calls. Whoever gets here was admitted by the gate."""
+    """The six calls. Every caller has been admitted by the gate."""
 
     def __init__(self, published: Published) -> None:
         self.published = published
@@ -74,9 +74,9 @@ class PeerService(rpc.PeerServicer):
         self._lock = threading.Lock()
 
     def Describe(self, request: wire.DescribeRequest, call: Call) -> wire.Description:  # noqa: N802
-        """What is published, and the limits."""
+        """What this node publishes, and its limits."""
         p = self.published
-        newest = p.shelf.find()
+        newest = p.snapshots.find()
         private = p.private
         return wire.Description(
             layout=p.layout.digest,
@@ -111,15 +111,15 @@ class PeerService(rpc.PeerServicer):
     def Inspect(self, request: wire.PullRequest, call: Call) -> Iterator[wire.Chunk]:  # noqa: N802
         """The whole model of a snapshot."""
         if not self.published.inspect:
-            refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node hands out no full models (serve.inspect = false)")
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node does not serve full models (serve.inspect = false)")
         yield from self._chunks(self._snapshot(request.digest).whole, call)
 
     def Read(self, request: wire.ReadRequest, call: Call) -> wire.Reading:  # noqa: N802
-        """Something small."""
+        """A small published value."""
         what, p = request.what, self.published
         if what not in p.reads:
             known = ", ".join(sorted(p.reads)) or "nothing"
-            refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node does not publish {what[:64]!r}; it does: {known}")
+            refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node does not publish {what[:64]!r}, only {known}")
         values = self._reading(what, self._snapshot(request.digest))
         return wire.Reading(values=np.asarray(values, dtype="<f4").tobytes())
 
@@ -147,9 +147,9 @@ class PeerService(rpc.PeerServicer):
     def _snapshot(self, digest: bytes) -> Snapshot:
         if len(digest) not in (0, 32):
             refuse(grpc.StatusCode.INVALID_ARGUMENT, f"a digest has 32 bytes, got {len(digest)}")
-        found = self.published.shelf.find(digest)
+        found = self.published.snapshots.find(digest)
         if found is None:
-            refuse(grpc.StatusCode.NOT_FOUND, "no such snapshot is kept here (any more)")
+            refuse(grpc.StatusCode.NOT_FOUND, "this snapshot is not, or no longer, kept here")
         return found
 
     def _inputs(self, request: wire.ProbeRequest) -> npt.NDArray[Any]:
@@ -183,14 +183,14 @@ class PeerService(rpc.PeerServicer):
         return np.asarray(p.state.get(what, 0.0), dtype=np.float64)
 
     def _count(self, receiver: str, digest: bytes, inputs: npt.NDArray[Any]) -> None:
-        """Enter new answers into the privacy account; the same question again gets the same noise and costs nothing."""
-        account, shelf = self.published.account, self.published.shelf
+        """Charge new answers to the privacy account; a repeated question gets the same noise and costs nothing."""
+        account, snapshots = self.published.account, self.published.snapshots
         if account is None:
             return
         keys = {hashlib.blake2b(x.tobytes(), digest_size=16).digest() for x in inputs}
         with self._lock:
             books = self._counted.setdefault(receiver, {})
-            for old in books.keys() - shelf.digests() - {digest}:
+            for old in books.keys() - snapshots.digests() - {digest}:
                 del books[old]
             known = books.setdefault(digest, set())
             account.answered(receiver, len(keys - known))
@@ -236,11 +236,11 @@ class Server:
         return int(port)
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start serving."""
         self._server.start()
 
     def stop(self, grace: float = 2.0) -> None:
-        """Tell callers, let calls under way end, then close."""
+        """Tell callers, let current calls finish, then close."""
         self.published.closing = True
         self._server.stop(grace).wait(grace + 1)
         self._pool.shutdown(wait=False, cancel_futures=True)

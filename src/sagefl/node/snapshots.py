@@ -1,7 +1,7 @@
-"""What a node has published: immutable snapshots by digest, each with a model of its own to answer from.
+"""What a node has published: immutable snapshots by digest, each with its own model to answer from.
 
-Training goes on in place on another row; a snapshot is a copy that never changes, so every answer and every pull of
-one digest comes from one and the same model. The last few are kept, because neighbours decide at their own pace.
+Training continues in place on another row; a snapshot is a copy that never changes, so all answers and pulls of one
+digest come from the same model. The last few are kept, because neighbours decide at their own pace.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from ..learning.layout import Layout
 from ..learning.workbench import as_input
 
-__all__ = ["Snapshot", "SnapshotShelf", "block_digest", "payload"]
+__all__ = ["Snapshot", "Snapshots", "block_digest", "payload"]
 
 OVER_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def block_digest(block: Tensor, layout: Layout) -> bytes:
-    """The name of a snapshot: sha256 over the layout's digest and the shared block's bytes, padding included."""
+    """The name of a snapshot: SHA-256 over the layout's digest and the shared block's bytes, padding included."""
     content = np.ascontiguousarray(block.numpy(), dtype="<f4")
     return hashlib.sha256(layout.digest.encode() + content.tobytes()).digest()
 
@@ -44,7 +44,7 @@ def payload(row: Tensor, layout: Layout, *, full: bool) -> bytes:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One published model: never written to again."""
+    """One published model; it never changes."""
 
     round: int
     row: Tensor
@@ -56,7 +56,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, template: nn.Module, layout: Layout, row: Tensor, round: int, loss: float, samples: int) -> Snapshot:
-        """A snapshot of `row` as it stands, with a module of its own that lives in it."""
+        """A snapshot of `row` as it is now, with its own module whose parameters are that copy."""
         kept = row.detach().clone()
         model = copy.deepcopy(template)
         layout.bind(model, kept)
@@ -72,27 +72,27 @@ class Snapshot:
 
     @cached_property
     def by_row(self) -> bool:
-        """Whether an answer depends on its own input alone, and not on what it is asked together with."""
+        """Whether an answer depends on its own input alone, and not on the others in the batch."""
         return not any(isinstance(module, OVER_BATCHES) for module in self.model.modules())
 
     def told(self, what: str) -> float:
-        """The training loss or the number of samples, as told to others: a loss that diverged is very large."""
+        """The training loss or the number of samples as others see it; a loss that diverged is a very large number."""
         value = float(getattr(self, what))
         return value if isfinite(value) else float(np.finfo(np.float32).max)
 
     @cached_property
     def block(self) -> bytes:
-        """The shared block as it travels."""
+        """The shared block as it is sent."""
         return payload(self.row, self.layout, full=False)
 
     @property
     def whole(self) -> bytes:
-        """The full model as it travels."""
+        """The full model as it is sent."""
         return payload(self.row, self.layout, full=True)
 
 
-class SnapshotShelf:
-    """The newest snapshots, read by many threads and written by one."""
+class Snapshots:
+    """The newest snapshots; many threads read them, one writes."""
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
@@ -100,7 +100,7 @@ class SnapshotShelf:
         self._lock = threading.Lock()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Make a snapshot the newest; the oldest leaves when there are too many."""
+        """Add a snapshot as the newest; the oldest is dropped when there are too many."""
         with self._lock:
             self._kept.pop(snapshot.digest, None)
             self._kept[snapshot.digest] = snapshot
@@ -108,13 +108,13 @@ class SnapshotShelf:
                 self._kept.popitem(last=False)
 
     def find(self, digest: bytes = b"") -> Snapshot | None:
-        """The snapshot of a digest, the newest for an empty one, None if it is not (or no longer) here."""
+        """The snapshot with a digest, or the newest for an empty one; None if it is not, or no longer, kept."""
         with self._lock:
             if digest:
                 return self._kept.get(digest)
             return next(reversed(self._kept.values()), None)
 
     def digests(self) -> set[bytes]:
-        """What is kept."""
+        """The digests of all snapshots kept."""
         with self._lock:
             return set(self._kept)

@@ -1,4 +1,4 @@
-"""A node's status: a small JSON file it rewrites after every round, and how to read it."""
+"""A node's status: a small JSON file that it rewrites after every round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_status(directory: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """Read the status, and add what shows from outside: whether the process runs, and how old the status is."""
+    """The status, plus whether the process is alive and how old the report is."""
     path = directory / FILE
     try:
         status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ def generate(target: Path = SOURCE) -> list[Path]:
     proto = Path(__file__).with_name("node.proto").relative_to(SOURCE)
     flags = [f"-I{SOURCE}", f"--python_out={target}", f"--pyi_out={target}", f"--grpc_python_out={target}"]
     if protoc.main(["protoc", *flags, str(proto)]) != 0:
-        raise RuntimeError(f"protoc could not compile {proto}; its messages stand above")
+        raise RuntimeError(f"protoc could not compile {proto}; see its messages above")
     return [target / proto.with_name(name) for name in GENERATED]
 
 
