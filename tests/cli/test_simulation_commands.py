@@ -119,7 +119,7 @@ def test_lambda_is_another_name_of_probe_cost(run: Call, sagefl: Call) -> None:
         (["--clients", "4000"], "fewer clients"),
         (
             ["--engine", "threads"],
-            "engine: Input should be 'auto', 'sequential', 'processes', 'stacked' or 'ray', got 'threads'",
+            "unknown engine 'threads'; engines: auto, sequential, processes, stacked, ray",
         ),
         (["--workers", "0"], "workers: Input should be greater than or equal to 1"),
         (["--checkpoint-every", "0"], "checkpoint_every: Input should be greater than or equal to 1"),

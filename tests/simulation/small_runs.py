@@ -82,7 +82,7 @@ def simulate(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Run (or go on with) a config in a directory."""
-    execution = Execution(engine=engine, workers=workers, checkpoint_every=every)  # type: ignore[arg-type]
+    execution = Execution(engine=engine, workers=workers, checkpoint_every=every)
     place = RunDirectory(directory)
     return Simulator(settings, place, execution, world=within or world(settings), callbacks=callbacks).run()
 

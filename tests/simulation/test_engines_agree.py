@@ -17,7 +17,7 @@ from sagefl.learning.training import LocalTraining
 from sagefl.learning.workbench import Workbench
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
-from sagefl.simulation.engines import EngineError, Sequential, make_engine
+from sagefl.simulation.engines import ENGINES, EngineError, Sequential, make_engine
 
 Reference = Callable[..., Path]
 OnWorkers = Callable[[RunConfig, int], None]
@@ -182,8 +182,27 @@ def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) ->
     make_engine("processes", many, hooks)
     cores = len(os.sched_getaffinity(0))
     assert made == ["processes 4", "sequential", "sequential", "processes 3", "sequential", f"processes {cores}"]
-    with pytest.raises(ValueError, match="unknown engine 'threads': auto, sequential, processes, stacked or ray"):
+    with pytest.raises(
+        EngineError, match="unknown engine 'threads'; engines: auto, sequential, processes, stacked, ray"
+    ):
         make_engine("threads", many, hooks)
+
+
+def test_an_engine_of_ones_own_is_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: Reference
+) -> None:
+    """From outside the package: it is known by name, carries out a run, and gives the same files."""
+    done: list[str] = []
+
+    class Counting(Sequential):
+        def map(self, tasks: Any) -> list[Any]:
+            done.extend(type(task).__name__ for task in tasks)
+            return super().map(tasks)
+
+    monkeypatch.setitem(ENGINES, "counting", lambda world, hooks, r: Counting(world, hooks, r.extras))
+    simulate(tmp_path / "run", PLAIN[0], engine="counting")
+    assert differing(files(tmp_path / "run"), files(reference(PLAIN[0]))) == []
+    assert done.count("Train") == PLAIN[0].rounds * PLAIN[0].clients
 
 
 def test_too_little_shared_memory_is_said_before_it_is_a_bus_error(

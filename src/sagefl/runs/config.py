@@ -273,8 +273,9 @@ class RunConfig(_Section):
 class Execution(_Section):
     """How a run is carried out; none of it changes the result (`stacked`: beyond floating-point rounding)."""
 
-    engine: Literal["auto", "sequential", "processes", "stacked", "ray"] = Field(
-        default="auto", description="which engine carries out the work"
+    engine: str = Field(
+        default="auto",
+        description="who carries out the work: auto, sequential, processes, stacked, ray, or one of yours",
     )
     workers: int | None = Field(
         default=None,

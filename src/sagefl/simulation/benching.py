@@ -151,7 +151,7 @@ def _measure(world: World, method: str, way: Way, rounds: int) -> Timing:
     section = {"id": method, "options": {}}
     config = RunConfig.parse(world.config.model_dump() | {"method": section})
     device = way.device if way.engine == "stacked" else None
-    execution = Execution(engine=way.engine, workers=way.workers, device=device, checkpoint_every=1_000_000)  # type: ignore[arg-type]
+    execution = Execution(engine=way.engine, workers=way.workers, device=device, checkpoint_every=1_000_000)
     watch = _Stopwatch(rounds)
     with tempfile.TemporaryDirectory(prefix="sagefl-bench-") as folder:
         directory = RunDirectory(Path(folder) / "run")

@@ -1,28 +1,98 @@
 """Engines: who carries out the work of a round. One contract, the same results bit for bit (`Stacked`: nearly).
 
-An engine holds a `Workbench` (or several) and maps a named task over calls; the first argument of every call is the
-client whose row it needs. `Sequential` is the obvious reference. `Processes` is a pool of single-threaded workers on
-shared memory. Results are returned in the order of the calls, whatever order they were computed in, and no reduction
-over clients happens inside, so the number of workers cannot matter. `RayActors` (module `ray`) shards the population
-over many machines. `Stacked` computes many clients as one batch, on an
-accelerator if there is one: its results agree within floating-point tolerance.
+An engine carries out tasks (`sagefl.learning.tasks`), each where its client's row is. `Sequential` is the obvious
+reference. `Processes` is a pool of single-threaded workers on shared memory. `RayActors` (module `ray`) shards the
+population over many machines. `Stacked` computes many clients as one batch, on an accelerator if there is one: its
+results agree within floating-point tolerance. Results come in the order of the tasks, whatever order they were computed
+in, and no reduction over clients happens inside, so the number of workers cannot matter.
+
+A new engine is one entry of `ENGINES`, or an entry point of the group `sagefl.engines`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
 
 from ...learning.training import LocalTraining
+from ...selection.registry import add_entry_points, nearest
 from ..world import World
 from .base import Engine, EngineError
 from .processes import Processes, lacking_shared_memory
 from .sequential import Sequential
 from .stacked import Stacked, find_device
 
-__all__ = ["Engine", "EngineError", "Processes", "Sequential", "Stacked", "cores", "find_device", "make_engine"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "EngineError",
+    "Processes",
+    "Resources",
+    "Sequential",
+    "Stacked",
+    "cores",
+    "engines",
+    "find_device",
+    "make_engine",
+]
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What an engine may use."""
+
+    workers: int | None  # as asked for; None: nobody said
+    device: torch.device
+    extras: dict[str, int] | None  # per-client arrays of the method, as name -> columns
+    ray_address: str | None = None
+
+    @property
+    def cores(self) -> int:
+        """Workers, by default as many as this process has cores."""
+        return self.workers or cores()
+
+
+Factory = Callable[[World, LocalTraining, Resources], Engine]
+
+
+def _ray(world: World, hooks: LocalTraining, r: Resources) -> Engine:
+    from .ray import RayActors
+
+    return RayActors(world, hooks, r.workers, r.extras, r.ray_address)
+
+
+ENGINES: dict[str, Factory] = {
+    "sequential": lambda world, hooks, r: Sequential(world, hooks, r.extras),
+    "processes": lambda world, hooks, r: Processes(world, hooks, r.cores, r.extras),
+    "stacked": lambda world, hooks, r: Stacked(world, hooks, r.extras, device=r.device, threads=r.cores),
+    "ray": _ray,
+}
+ON_CPU = ("sequential", "processes", "ray")  # engines that have no use for --device
+
+
+def engines() -> dict[str, Factory]:
+    """Every engine by name, other packages' included."""
+    _discover()
+    return ENGINES
+
+
+@cache
+def _discover() -> None:
+    def check(name: str, offered: Any) -> Factory:
+        if not callable(offered):
+            raise TypeError(f"{offered!r} cannot be called with a world, local training and resources")
+        factory: Factory = offered
+        return factory
+
+    add_entry_points("sagefl.engines", "engine", ENGINES, check)
 
 
 def make_engine(
@@ -35,35 +105,33 @@ def make_engine(
     device: str | None = None,
     ray_address: str | None = None,
 ) -> Engine:
-    """The engine of a name; ``auto`` takes an accelerator for what can be stacked, else processes wherever there is
+    """The engine of a name; `auto` takes an accelerator for what can be stacked, else processes wherever there is
     more than one core and client.
     """
-    count = workers or cores()
-    place = find_device(device)
-    if name == "auto" and place.type != "cpu":
-        engine = Stacked(world, hooks, extras, device=place, threads=count)
+    known = engines()
+    if name not in ("auto", *known):
+        raise EngineError(f"unknown engine {name!r}{nearest(name, known)}; engines: auto, {', '.join(known)}")
+    resources = Resources(workers, find_device(device), extras, ray_address)
+    if name in ON_CPU and resources.device.type != "cpu" and device is not None:
+        raise EngineError(f"the engine {name} works on the CPU, not on {device}: use --engine stacked")
+    if name == "auto":
+        return _automatic(world, hooks, resources)
+    return known[name](world, hooks, resources)
+
+
+def _automatic(world: World, hooks: LocalTraining, r: Resources) -> Engine:
+    if r.device.type != "cpu":
+        engine = Stacked(world, hooks, r.extras, device=r.device, threads=r.cores)
         if engine.bench.trouble is None:
             return engine
         engine.close()
-        logger.warning("not on %s: working on the CPU instead", place)
-    elif name not in ("auto", "stacked") and device is not None and place.type != "cpu":
-        raise EngineError(f"the engine {name} works on the CPU, not on {device}: use --engine stacked")
-    if name == "auto":
-        name = "processes" if count > 1 and world.clients > 1 else "sequential"
-        if name == "processes" and (lack := lacking_shared_memory(world, extras)) is not None:
-            logger.warning("%s: working in one process instead", lack)
-            name = "sequential"
-    if name == "sequential":
-        return Sequential(world, hooks, extras)
-    if name == "processes":
-        return Processes(world, hooks, count, extras)
-    if name == "stacked":
-        return Stacked(world, hooks, extras, device=place, threads=count)
-    if name == "ray":
-        from .ray import RayActors
-
-        return RayActors(world, hooks, workers, extras, ray_address)
-    raise ValueError(f"unknown engine {name!r}: auto, sequential, processes, stacked or ray")
+        logger.warning("not on %s: working on the CPU instead", r.device)
+    if r.cores == 1 or world.clients == 1:
+        return ENGINES["sequential"](world, hooks, r)
+    if (lack := lacking_shared_memory(world, r.extras)) is not None:
+        logger.warning("%s: working in one process instead", lack)
+        return ENGINES["sequential"](world, hooks, r)
+    return ENGINES["processes"](world, hooks, r)
 
 
 def cores() -> int:
