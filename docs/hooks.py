@@ -146,7 +146,7 @@ def methods() -> str:
 def named_selectors() -> str:
     """The rules that `import sagefl` names: what their docstring says, and a table of options."""
     import sagefl
-    from sagefl.selection.selector import explained
+    from sagefl.selection.options import help_texts
 
     parts = []
     for name in sagefl.__all__:
@@ -154,7 +154,7 @@ def named_selectors() -> str:
         if not (isinstance(cls, type) and issubclass(cls, sagefl.Selector) and cls.id):
             continue
         rows = ["| option | default | meaning |", "|---|---|---|"]
-        help = explained(cls)
+        help = help_texts(cls)
         for option, field in cls.options().items():
             cells = (f"`{option}`", f"`{field.default!r}`", help[option])
             rows.append("| " + " | ".join(map(escaped, cells)) + " |")

@@ -242,12 +242,13 @@ def test_bad_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--method", "pens"], "unknown selector 'pens'"),
+        (["--method", "dflstar"], "unknown selector 'dflstar'"),
+        (["--method", "dpfl"], "Dpfl asks for Inspect: recorded losses answer probes only"),
         (["--method", "sage-os:detla=.1"], "sage-os has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-so"], "unknown selector 'sage-so', did you mean 'sage-os'?"),
         (["--method", "rg", "--delta", "0.2"], "rg has no option 'delta'"),
         (["--delta", "1.5"], "delta must be a number strictly between 0 and 1, got 1.5"),
-        (["--lambda", "-1"], "probe_cost (lambda) must be a finite number and not negative, got -1.0"),
+        (["--lambda", "-1"], "probe_cost (lambda) must be a finite number of at least 0, got -1.0"),
         (["--set", "delta"], "options are written name=value, got 'delta'"),
         (["--set", "schedule=64,32"], "strictly increasing, got (64, 32)"),
         (["--set", "delta=abc"], "delta must be a number strictly between 0 and 1, got 'abc'"),
@@ -263,10 +264,10 @@ def test_bad_options(arguments: list[str], says: str) -> None:
     ("arguments", "says"),
     [
         (["--degree", "0"], "degree is the number of active neighbours, at least 1; got 0"),
-        (["--schedule", "16,,x"], "whole numbers of anchors > 0, got '16,,x'"),
+        (["--schedule", "16,,x"], "schedule must be one or more whole numbers of at least 1, got '16,,x'"),
         (["--schedule", "32,16"], "strictly increasing"),
         (["--radius", "wide"], "radius must be one of printed, tight, got 'wide'"),
-        (["--bound", "0"], "loss_bound M must be a positive, finite number"),
+        (["--bound", "0"], "loss_bound (M) must be a finite number above 0"),
     ],
 )
 def test_bad_plans(arguments: list[str], says: str) -> None:

@@ -32,7 +32,7 @@ def test_a_plain_table() -> None:
         (["--prior", "1,0,2"], "pseudo-counts must be positive"),
         *((["--delta", x], "delta must be a number strictly between 0 and 1") for x in ("2", "1", "0", "-1", "nan")),
         (["--lambda", "inf"], "probe_cost (lambda) must be a finite number"),
-        (["--lambda", "-1"], "probe_cost (lambda) must be a finite number and not negative"),
+        (["--lambda", "-1"], "probe_cost (lambda) must be a finite number of at least 0"),
         (["--decisions", "1"], "at least 10, got 1"),
     ],
 )

@@ -68,18 +68,19 @@ def run_parts(run: Path) -> Parts:
     }
     found = {name: part(_content(table), table.height, **shares[name]) for name, table in tables.items()}
     last = max((run / "checkpoint").glob("round-*"))
-    manifest = json.loads((last / "manifest.json").read_text(encoding="utf-8"))
+    states = json.loads((last / "manifest.json").read_text(encoding="utf-8"))["content"]["states"]
     return found | {
         "losses": _tensors((run / "losses").glob("*.safetensors")),
         "weights": _tensors(last.glob("*.safetensors")),
-        "state": part(manifest, len(manifest)),
+        "states": part(states, len(states)),
         "summary": part(summary, len(summary)),
         "config": part((run / "run.toml").read_bytes(), 1),
     }
 
 
 def _content(table: pl.DataFrame) -> dict[str, Any]:
-    return {name: [str(table.schema[name]), table[name].to_list()] for name in table.columns}
+    """By column; a node's bytes on the wire tell how far its neighbours were when it asked, which is chance."""
+    return {name: [str(table.schema[name]), table[name].to_list()] for name in table.columns if name != "wire_bytes"}
 
 
 def _tensors(paths: Iterable[Path]) -> Part:

@@ -151,7 +151,12 @@ def partitions(lab: Lab) -> Parts:
     from internals import IID, Dirichlet, Federation, Shards, load
 
     data = load("fmnist-mini")
-    ways = {"dirichlet .1": Dirichlet(0.1), "dirichlet .3": Dirichlet(0.3), "shards": Shards(2), "iid": IID()}
+    ways: dict[str, Any] = {
+        "dirichlet .1": Dirichlet(0.1),
+        "dirichlet .3": Dirichlet(0.3),
+        "shards": Shards(2),
+        "iid": IID(),
+    }
     found = {}
     for name, way in ways.items():
         dealt = Federation.build(data, way, 10, seed=1)

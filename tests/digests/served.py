@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 from commands import Lab, apart, sagefl
 from digesting import Parts, columns, part, run_parts
@@ -88,13 +87,15 @@ serve = {{inspect = true, reads = ["degree", "samples", "loss", "head", "last-la
 neighbours.bob = {{address = "127.0.0.1:1", number = 1}}
 """
 KINDS = {"labels": 0, "latents": 1, "probs": 2}
-IMAGES = 5
+IMAGES = 100
 
 
 def node(lab: Lab) -> Parts:
     """What a node that has trained for a round says to a neighbour, byte by byte."""
+    from internals import load
+
     with _one_node(lab.folder / "node") as call:
-        inputs = (np.arange(IMAGES * 784) * 7 % 256).astype(np.uint8).tobytes()
+        inputs = load("fmnist-mini").test_x[:IMAGES].tobytes()
         asked = {"describe": ("Describe", b""), "health": ("Health", b"")}
         for kind, number in KINDS.items():
             asked[f"probe {kind}"] = ("Probe", _field(1, number) + _field(2, IMAGES) + _field(3, inputs))
@@ -165,14 +166,14 @@ def _until(true: Callable[[], bool], seconds: float = 120.0) -> None:
 
 SWARM = [
     "--nodes", "3", "--degree", "2", "--rounds", "3", "--set", "model.name=mlp", "--set", "model.options.hidden=8",
-    "--set", "training.max_batches=4", "--set", "evaluation.subset=100",
+    "--set", "training.max_batches=4", "--set", "evaluation.subset=100", "--set", "exchange.deadline=60",
 ]  # fmt: skip
 
 
 def swarm(lab: Lab) -> Parts:
     """Nodes that exchange nothing train as ever; which snapshot meets which is chance as soon as they do exchange."""
     out = _swarm(lab, "local")
-    found = {}
+    found: Parts = {}
     for name in ("node-0", "node-1", "node-2"):
         held = run_parts(out / "nodes" / name / "run")
         found |= {f"{name} {what}": held[what] for what in ("metrics", "decisions", "clients", "weights")}
@@ -186,8 +187,9 @@ def replayed_swarm(lab: Lab) -> tuple[list[str], list[str]]:
     decisions = pl.read_parquet(out / "decisions.parquet")
     said = sagefl("replay", out, "--method", "sage-os").splitlines()
     (row,) = [line.split() for line in said if line.startswith("sage-os")]
-    shares = [(decisions["reason"] == reason).mean() for reason in REASONS]
-    recorded = ["100.0%", *(f"{share:.1%}" for share in shares), f"{decisions['evaluations'].mean():.1f}"]
+    shares = [(decisions["reason"] == reason).to_numpy().mean() for reason in REASONS]
+    mean = decisions["evaluations"].cast(pl.Float64).to_numpy().mean()
+    recorded = ["100.0%", *(f"{share:.1%}" for share in shares), f"{mean:.1f}"]
     return recorded, [row[k] for k in (1, 2, 4, 5, 6, 8)]
 
 

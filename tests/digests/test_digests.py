@@ -41,12 +41,14 @@ def _cases(*, trained: bool) -> list[object]:
 
 @pytest.mark.parametrize(("name", "case"), _cases(trained=False))
 def test_what_no_cpu_changes(name: str, case: Case, lab: Lab) -> None:
-    assert differences(case.make(lab), HELD["pure"][name], exact=True) == []
+    moved = differences(case.make(lab), HELD["pure"][name], exact=True)
+    assert not moved, "\n".join([f"{name} has moved:", *moved])
 
 
 @pytest.mark.parametrize(("name", "case"), _cases(trained=True))
 def test_trained_numbers(name: str, case: Case, lab: Lab) -> None:
-    assert differences(case.make(lab), TRAINED[name], exact=EXACT) == []
+    moved = differences(case.make(lab), TRAINED[name], exact=EXACT)
+    assert not moved, "\n".join([f"{name} has moved:", *moved])
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,8 @@ def test_trained_numbers(name: str, case: Case, lab: Lab) -> None:
 def test_carried_out_otherwise_the_numbers_are_the_same(name: str, other: str, lab: Lab) -> None:
     """On every platform: processes, Ray and kill -9 change nothing."""
     one, two = (run_parts(run(lab, each.removeprefix("run: "))) for each in (name, other))
-    assert differences(one, two, exact=True) == []
+    moved = differences(one, two, exact=True)
+    assert not moved, "\n".join([f"{name} is not {other}:", *moved])
 
 
 def test_every_method_is_on_record() -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.methods import method, methods
-from sagefl.selection.selector import choices
+from sagefl.selection.options import choices
 
 
 def sagefl(*arguments: str) -> str:

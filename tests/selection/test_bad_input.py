@@ -124,7 +124,7 @@ def test_delta_outside_0_1(cls: Any, delta: Any) -> None:
 
 @pytest.mark.parametrize("cost", [-1e-9, -1, float("nan"), float("inf"), "x", None])
 def test_negative_or_missing_cost(cost: Any) -> None:
-    with pytest.raises(ValueError, match=r"probe_cost \(lambda\) must be a finite number and not negative, got"):
+    with pytest.raises(ValueError, match=r"probe_cost \(lambda\) must be a finite number of at least 0, got"):
         SageOS(probe_cost=cost)
     assert SageOS(probe_cost=0).probe_cost == 0
 
@@ -133,15 +133,15 @@ def test_negative_or_missing_cost(cost: Any) -> None:
 @pytest.mark.parametrize(
     ("schedule", "says"),
     [
-        ((), "at least one stage"),
+        ((), "one or more whole numbers of at least 1, got \\(\\)"),
         ((32, 16), r"strictly increasing, got \(32, 16\)"),
         ((16, 16), "strictly increasing"),
-        ((0, 16), "whole numbers of anchors > 0"),
-        ((-4, 16), "whole numbers of anchors > 0"),
-        ((16, 32.5), "whole numbers of anchors > 0"),
-        ("16,32", "whole numbers of anchors > 0, got '16,32'"),
-        (None, "whole numbers of anchors > 0, got None"),
-        (True, "whole numbers of anchors > 0"),
+        ((0, 16), "one or more whole numbers of at least 1"),
+        ((-4, 16), "one or more whole numbers of at least 1"),
+        ((16, 32.5), "one or more whole numbers of at least 1"),
+        ("16,32", "one or more whole numbers of at least 1, got '16,32'"),
+        (None, "one or more whole numbers of at least 1, got None"),
+        (True, "one or more whole numbers of at least 1"),
     ],
 )
 def test_unsorted_or_empty_schedule(cls: Any, schedule: Any, says: str) -> None:
@@ -153,9 +153,9 @@ def test_unsorted_or_empty_schedule(cls: Any, schedule: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"loss_bound": 0}, "loss_bound M must be a positive, finite number, got 0"),
-        ({"loss_bound": float("inf")}, "loss_bound M must be a positive, finite number, got inf"),
-        ({"loss_bound": "1"}, "loss_bound M must be a positive, finite number, got '1'"),
+        ({"loss_bound": 0}, r"loss_bound \(M\) must be a finite number above 0, got 0"),
+        ({"loss_bound": float("inf")}, r"loss_bound \(M\) must be a finite number above 0, got inf"),
+        ({"loss_bound": "1"}, r"loss_bound \(M\) must be a finite number above 0, got '1'"),
         ({"ties": "first"}, "ties must be one of random, lowest-index, got 'first'"),
         ({"looks": "all"}, "looks must be one of nominal, feasible, got 'all'"),
         ({"radius": "wide"}, "radius must be one of printed, tight, got 'wide'"),

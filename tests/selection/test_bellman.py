@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sagefl import SageE, SageOS, replay
-from sagefl.selection.bellman import Prior, certified_optimum, sample_losses, solve, unconstrained_optimum
+from sagefl.selection.bellman import Prior, sample_losses, solve
 
 BETS = (0.25, 0.5, 0.75, 0.95)
 PRIORS = [Prior(1, 1, 2), Prior(3, 1, 0.5), Prior(0.2, 0.2, 0.2)]
@@ -52,9 +52,9 @@ def literal(prior: Prior, cost: float, anchors: int, delta: float | None, path: 
 @pytest.mark.parametrize("anchors", [2, 3, 4])
 def test_the_optima_are_those_of_the_literal_recursion(prior: Prior, anchors: int) -> None:
     for cost in LAMBDAS:
-        assert unconstrained_optimum(prior, cost, anchors) == pytest.approx(literal(prior, cost, anchors, None))
+        assert solve(prior, cost, anchors=anchors).unconstrained == pytest.approx(literal(prior, cost, anchors, None))
         for delta in (0.45, 0.6):  # so large that a few anchors can certify
-            found = certified_optimum(prior, cost, delta, anchors)
+            found = solve(prior, cost, delta, anchors).certified
             assert found == pytest.approx(literal(prior, cost, anchors, delta))
 
 
@@ -66,7 +66,7 @@ def test_the_certificate_is_path_dependent() -> None:
     assert not ever_certified((-1, -1, 1, 1), 1, delta)
     prior = Prior(1.5, 1, 0.1)
     forgetful = literal_without_memory(prior, 0.0, 8, delta)
-    assert certified_optimum(prior, 0.0, delta, 8) > forgetful + 1e-3
+    assert solve(prior, 0.0, delta, 8).certified > forgetful + 1e-3
 
 
 def literal_without_memory(prior: Prior, cost: float, anchors: int, delta: float) -> float:
@@ -103,13 +103,13 @@ def test_under_an_exchangeable_prior_gossip_is_never_strictly_better(prior: Prio
             best = max(best, onward + p[0] * value(wins, losses, n + 1) - 2 * cost)
         return best
 
-    assert unconstrained_optimum(prior, cost, 12) == pytest.approx(value(0, 0, 0))
+    assert solve(prior, cost, anchors=12).unconstrained == pytest.approx(value(0, 0, 0))
 
 
 @pytest.mark.parametrize("prior", PRIORS)
 def test_certified_is_at_most_unconstrained_and_both_fall_with_the_price(prior: Prior) -> None:
-    free = [unconstrained_optimum(prior, cost, 48) for cost in LAMBDAS]
-    safe = [certified_optimum(prior, cost, 0.1, 48) for cost in LAMBDAS]
+    free = [solve(prior, cost, anchors=48).unconstrained for cost in LAMBDAS]
+    safe = [solve(prior, cost, 0.1, 48).certified for cost in LAMBDAS]
     assert all(0 <= s <= f for s, f in zip(safe, free, strict=True))
     assert free == sorted(free, reverse=True)
     assert safe == sorted(safe, reverse=True)
@@ -120,8 +120,8 @@ def test_certified_is_at_most_unconstrained_and_both_fall_with_the_price(prior: 
 
 def test_more_anchors_and_a_laxer_delta_are_worth_no_less() -> None:
     prior = Prior(1, 1, 2)
-    by_anchors = [certified_optimum(prior, 1e-3, 0.1, n) for n in (4, 8, 16, 32)]
-    by_delta = [certified_optimum(prior, 1e-3, delta, 32) for delta in (0.01, 0.05, 0.1, 0.3)]
+    by_anchors = [solve(prior, 1e-3, 0.1, n).certified for n in (4, 8, 16, 32)]
+    by_delta = [solve(prior, 1e-3, delta, 32).certified for delta in (0.01, 0.05, 0.1, 0.3)]
     assert by_anchors == sorted(by_anchors)
     assert by_delta == sorted(by_delta)
     assert by_anchors[0] == 0  # fewer than five anchors cannot certify
@@ -140,7 +140,7 @@ def test_worlds_are_drawn_from_the_prior() -> None:
 
 def assert_below_the_optimum(prior: Prior, cost: float, rules: list[SageE | SageOS], decisions: int) -> None:
     losses, gains = sample_losses(prior, decisions, np.random.default_rng(2))
-    safe = certified_optimum(prior, cost)
+    safe = solve(prior, cost).certified
     for rule in rules:
         values = np.array([value_of(replay(rule, x, i), gains[i], cost) for i, x in enumerate(losses)])
         error = 3.3 * values.std(ddof=1) / len(values) ** 0.5

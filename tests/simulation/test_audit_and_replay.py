@@ -21,9 +21,10 @@ from sagefl.runs.losses import Recorded, losses_path, read_losses, write_losses
 from sagefl.runs.replaying import recorded_decisions, replay_one, replay_run
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import Exchange, Hood, Probe, Reason, Selector, make
+from sagefl.selection.options import option
 from sagefl.selection.outcome import State
 from sagefl.selection.scoring import LABEL_ERRORS, Scoring
-from sagefl.selection.selector import Deciding, Draws, option
+from sagefl.selection.selector import Deciding, Draws
 from sagefl.streams import stream
 
 Reference = Callable[..., Path]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sagefl import AnchorQuery, RandomGossip, SageE, SageOS
-from sagefl.selection.bellman import Prior, certified_optimum, unconstrained_optimum
+from sagefl.selection.bellman import Prior, solve
 from sagefl.study.regret import controlled_mean, measure_regret, rules
 
 PRIOR = Prior(1, 1, 2)
@@ -15,14 +15,14 @@ COMPARED = {"rg": RandomGossip(), "aq-128": AnchorQuery(), "sage-os": SageOS(), 
 
 def test_the_report_names_exact_optima_and_every_rule() -> None:
     report = measure_regret(PRIOR, decisions=40, compared=COMPARED)
-    assert report.certified_cost == pytest.approx(-certified_optimum(PRIOR, 2e-3))
-    assert report.unconstrained_cost == pytest.approx(-unconstrained_optimum(PRIOR, 2e-3))
+    assert report.certified_cost == pytest.approx(-solve(PRIOR, 2e-3).certified)
+    assert report.unconstrained_cost == pytest.approx(-solve(PRIOR, 2e-3).unconstrained)
     assert [r.label for r in report.rules] == list(COMPARED)
     gossip, query, paper, betting = report.rules
     assert (gossip.cost, gossip.error, gossip.taken, gossip.evaluations) == (0, 0, 0, 0)
     assert (query.taken, query.evaluations) == (1, 256)
     # aq-128 pays 2 * 128 lambda and gains what perfect hindsight on 128 anchors gains: nearly the optimum at lambda 0.
-    free = unconstrained_optimum(PRIOR, 0.0)
+    free = solve(PRIOR, 0.0).unconstrained
     assert query.cost == pytest.approx(256 * 2e-3 - free, abs=0.01 + query.error)
     assert betting.cost + betting.error < paper.cost - paper.error
     assert betting.cost - betting.error < 0

@@ -18,11 +18,7 @@ class BetterHalf(Selector):
     summary: ClassVar[str] = "ask about a few anchors, draw among the better half"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
-    looks: int = option(8, "anchors to ask about")
-
-    def __post_init__(self) -> None:
-        if self.looks < 1:
-            raise ValueError(f"looks must be at least 1, got {self.looks}")
+    looks: int = option(8, "anchors to ask about", ge=1)
 
     def decide(self, hood: Hood, state, rng: Draws):
         """Yield requests for evidence, return an exchange. No files, no network, no global randomness."""

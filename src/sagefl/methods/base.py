@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
 from ..selection import Selector
+from ..selection.options import check_options, help_texts
 from ..selection.registry import discover, nearest, selectors
-from ..selection.selector import explained
 
 __all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
 
@@ -37,7 +37,10 @@ class Method:
 
     @dataclass(frozen=True)
     class Options:
-        """Options beyond the rule's own; documented fields (see `sagefl.selection.option`)."""
+        """Options beyond the rule's own (see `sagefl.selection.option`)."""
+
+        def __post_init__(self) -> None:
+            check_options(self)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -69,7 +72,7 @@ class Method:
         """Every option as name -> (default, help with the choices there are), the method's own first."""
         found: dict[str, tuple[Any, str]] = {}
         for options in (cls.Options, cls.rule):
-            help = explained(options)
+            help = help_texts(options)
             found |= {f.name: (f.default, help[f.name]) for f in dataclasses.fields(options)}
         return found
 

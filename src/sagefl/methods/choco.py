@@ -20,7 +20,7 @@ at most the whole block. Delayed links are not modelled: messages arrive in the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from ..exchange import ExchangeLayer
 from ..exchange.compression import Compression, Compressor
@@ -44,14 +44,15 @@ class Choco(Method):
     communication: ClassVar[str] = "d / d, compressed"
 
     @dataclass(frozen=True)
-    class Options:
+    class Options(Method.Options):
         """How messages are compressed, and how far a round moves."""
 
         compression: Compression = option("top-k", "how messages are compressed")
-        ratio: float = option(0.1, "share of the coordinates that top-k keeps")
-        gamma: float = option(0.2, "consensus step: how far a model moves towards the replicas around")
+        ratio: float = option(0.1, "share of the coordinates that top-k keeps", gt=0, le=1)
+        gamma: float = option(0.2, "consensus step: how far a model moves towards the replicas around", gt=0, le=1)
+
+    options: Options
 
     def make_exchange(self) -> ExchangeLayer:
         """Messages and replicas."""
-        options = cast(Choco.Options, self.options)
-        return Compressor(options.compression, options.ratio, options.gamma)
+        return Compressor(self.options.compression, self.options.ratio, self.options.gamma)

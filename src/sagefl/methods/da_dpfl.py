@@ -20,7 +20,7 @@ peers ruin what they hand over at the mix; what is taken before training is take
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -28,7 +28,6 @@ from ..exchange import ExchangeLayer
 from ..exchange.masks import MASK, SequentialMasked, masked_slots, prune
 from ..learning.training import Local, LocalTraining
 from ..selection import option
-from ..selection.staged import one_of
 from .dispfl import DisPFL, SparseTraining
 
 __all__ = ["DaDPFL", "SparserTraining", "pq_index", "timetable"]
@@ -41,8 +40,6 @@ class SparserTraining(SparseTraining):
 
     def __init__(self, anneal: float, first: float, target: float) -> None:
         super().__init__(anneal)
-        if not 0 < first <= 1 or not 0 < target <= 1:
-            raise ValueError(f"prune_from and target must lie in (0, 1], got {first} and {target}")
         self.first, self.target = first, target
 
     def change(self, local: Local) -> None:
@@ -99,17 +96,17 @@ class DaDPFL(DisPFL):
     class Options(DisPFL.Options):
         """The masks, how they shrink, and how long one waits."""
 
-        wait: int = option(1, "N: neighbours waited for at most before training")
-        prune_from: float = option(0.2, "share of the run after which masks begin to shrink")
-        target: float = option(0.2, "density at which they stop shrinking")
+        wait: int = option(1, "neighbours waited for at most before training", symbol="N", ge=0)
+        prune_from: float = option(0.2, "share of the run after which masks begin to shrink", gt=0, le=1)
+        target: float = option(0.2, "density at which they stop shrinking", gt=0, le=1)
+
+    options: Options
 
     def make_exchange(self) -> ExchangeLayer:
         """Masked blocks, some of them fresh."""
-        options = cast(DaDPFL.Options, self.options)
-        one_of("masks", options.masks, ("same", "own"))
+        options = self.options
         return SequentialMasked(options.density, options.layers, own=options.masks == "own", wait=options.wait)
 
     def make_training(self) -> LocalTraining:
         """Masked training; prune and regrow, and prune for good."""
-        options = cast(DaDPFL.Options, self.options)
-        return SparserTraining(options.anneal, options.prune_from, options.target)
+        return SparserTraining(self.options.anneal, self.options.prune_from, self.options.target)

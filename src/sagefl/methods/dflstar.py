@@ -18,7 +18,7 @@ ours; ``mu=0`` trains plainly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +27,7 @@ from torch.nn import functional as F
 
 from ..learning.training import Local, LocalTraining
 from ..selection import ME, Deciding, Draws, Exchange, Hood, Read, Reason, Selector, State, option
-from ..selection.ranking import best, cosines, whole
-from ..selection.staged import one_of
+from ..selection.ranking import best, cosines
 from .base import Method
 
 __all__ = ["DFLStar", "DFLStarRule", "SelfDistillation"]
@@ -40,12 +39,8 @@ TEACHER = "dflstar.teacher"
 class DFLStarRule(Selector):
     """The k neighbours whose last layer is least (or most) similar to one's own."""
 
-    k: int = option(2, "peers merged a round")
+    k: int = option(2, "peers merged a round", ge=1)
     prefer: Literal["dissimilar", "similar"] = option("dissimilar", "which last layers are informative")
-
-    def __post_init__(self) -> None:
-        whole("k", self.k)
-        one_of("prefer", self.prefer, ("dissimilar", "similar"))
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the last layers, rank by cosine similarity."""
@@ -95,17 +90,15 @@ class DFLStar(Method):
     communication: ClassVar[str] = "k / k"
 
     @dataclass(frozen=True)
-    class Options:
+    class Options(Method.Options):
         """What DFLStar adds to its rule."""
 
-        mu: float = option(0.5, "weight of the distillation term; 0: none")
-        temperature: float = option(2.0, "temperature of the distilled probabilities")
+        mu: float = option(0.5, "weight of the distillation term, 0 to leave it out", ge=0)
+        temperature: float = option(2.0, "temperature of the distilled probabilities", gt=0)
 
-        def __post_init__(self) -> None:
-            if not (self.mu >= 0 and self.temperature > 0):
-                raise ValueError(f"mu must be >= 0 and temperature > 0, got {self.mu} and {self.temperature}")
+    options: Options
 
     def make_training(self) -> LocalTraining:
         """Distillation, unless switched off."""
-        options = cast(DFLStar.Options, self.options)
-        return SelfDistillation(options.mu, options.temperature) if options.mu else LocalTraining()
+        mu, temperature = self.options.mu, self.options.temperature
+        return SelfDistillation(mu, temperature) if mu else LocalTraining()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import cos, pi
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 from torch import nn
 
@@ -27,7 +27,6 @@ from ..exchange import ExchangeLayer
 from ..exchange.masks import MASK, Layers, Masked, masked_slots, prune_and_regrow
 from ..learning.training import Local, LocalTraining
 from ..selection import option
-from ..selection.staged import one_of
 from ..selection.uniform_neighbours import UniformNeighbours
 from .base import Method
 
@@ -38,8 +37,6 @@ class SparseTraining(LocalTraining):
     """Training within a mask that changes at the end of the round; `anneal` is the share that moves in round 0."""
 
     def __init__(self, anneal: float) -> None:
-        if not 0 <= anneal <= 1:
-            raise ValueError(f"anneal must lie in [0, 1], got {anneal}")
         self.anneal = anneal
 
     def stepped(self, local: Local) -> None:
@@ -72,20 +69,20 @@ class DisPFL(Method):
     communication: ClassVar[str] = "k / k, sparse"
 
     @dataclass(frozen=True)
-    class Options:
+    class Options(Method.Options):
         """The masks."""
 
-        density: float = option(0.5, "living share of the shared weights")
+        density: float = option(0.5, "living share of the shared weights", gt=0, le=1)
         layers: Layers = option("erk", "density per layer: higher where a layer is small (erk), or equal (uniform)")
         masks: Literal["same", "own"] = option("same", "initial masks: the same for all (same), or each its own (own)")
-        anneal: float = option(0.5, "share of the living weights that changes place in the first round")
+        anneal: float = option(0.5, "share of the living weights that changes place in the first round", ge=0, le=1)
+
+    options: Options
 
     def make_exchange(self) -> ExchangeLayer:
         """Masked blocks."""
-        options = cast(DisPFL.Options, self.options)
-        one_of("masks", options.masks, ("same", "own"))
-        return Masked(options.density, options.layers, own=options.masks == "own")
+        return Masked(self.options.density, self.options.layers, own=self.options.masks == "own")
 
     def make_training(self) -> LocalTraining:
         """Masked training; prune and regrow."""
-        return SparseTraining(cast(DisPFL.Options, self.options).anneal)
+        return SparseTraining(self.options.anneal)

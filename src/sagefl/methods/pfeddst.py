@@ -20,29 +20,17 @@ batches each (`sagefl.learning.alternating`); ``alternate=False`` trains plainly
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ..learning.alternating import Alternating
 from ..learning.training import LocalTraining
-from ..selection import (
-    ME,
-    Deciding,
-    Draws,
-    Exchange,
-    Hood,
-    Probe,
-    Read,
-    Reason,
-    Scoring,
-    Selector,
-    State,
-    option,
-    scoring,
-)
-from ..selection.ranking import best, cosines, whole
+from ..selection import ME, Deciding, Draws, Exchange, Hood, Probe, Read, Reason, Selector, State, option
+from ..selection.ranking import best, cosines
 from ..selection.requests import Array
+from ..selection.scoring import Scoring, scoring
+from ..selection.theory import SCHEDULE
 from .base import Method
 
 __all__ = ["PFedDST", "PFedDSTRule"]
@@ -52,20 +40,14 @@ __all__ = ["PFedDST", "PFedDSTRule"]
 class PFedDSTRule(Selector):
     """Top k by S = s_p (a s_l - s_d + c)."""
 
-    k: int = option(2, "peers merged a round")
+    k: int = option(2, "peers merged a round", ge=1)
     a: float = option(1.0, "weight of the loss score s_l")
     c: float = option(1.0, "constant that keeps the score positive")
-    rate: float = option(0.5, "how fast a chosen peer becomes eligible again: s_p = 1 - exp(-rate * rounds since)")
+    rate: float = option(
+        0.5, "how fast a chosen peer becomes eligible again: s_p = 1 - exp(-rate * rounds since)", gt=0
+    )
     loss_sign: Literal[1, -1] = option(1, "1: prefer peers with much to gain from (as printed) | -1: those that fit")
-    anchors: int = option(128, "anchors a peer's loss is measured on, at most")
-
-    def __post_init__(self) -> None:
-        whole("k", self.k)
-        whole("anchors", self.anchors)
-        if self.loss_sign not in (1, -1):
-            raise ValueError(f"loss_sign must be 1 or -1, got {self.loss_sign!r}")
-        if not self.rate > 0:
-            raise ValueError(f"rate must be positive, got {self.rate}")
+    anchors: int = option(SCHEDULE[-1], "anchors a peer's loss is measured on, at most", ge=1)
 
     @property
     def scorings(self) -> tuple[Scoring, ...]:
@@ -117,11 +99,13 @@ class PFedDST(Method):
     communication: ClassVar[str] = "k / k"
 
     @dataclass(frozen=True)
-    class Options:
+    class Options(Method.Options):
         """What PFedDST adds to its rule."""
 
         alternate: bool = option(True, "train the body with the head frozen, then the head with the body frozen")
 
+    options: Options
+
     def make_training(self) -> LocalTraining:
         """Two phases, unless switched off."""
-        return Alternating("body") if cast(PFedDST.Options, self.options).alternate else LocalTraining()
+        return Alternating("body") if self.options.alternate else LocalTraining()

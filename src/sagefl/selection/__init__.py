@@ -10,6 +10,7 @@ from .decision import Decision, DecisionError, Ledger
 from .driving import drive, replay
 from .explain import explain
 from .local_only import LocalOnly
+from .options import option
 from .outcome import Exchange, Outcome, Reason, Stage, State
 from .random_gossip import RandomGossip
 from .registry import make, selector, selectors
@@ -21,7 +22,7 @@ from .sage_nf import SageNF
 from .sage_os import SageOS, SageOSTable
 from .sage_vanilla import VanillaSage
 from .scoring import LABEL_ERRORS, Scoring, scoring
-from .selector import Deciding, Draws, Hood, Selector, option
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = [
     "LABEL_ERRORS",

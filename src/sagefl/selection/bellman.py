@@ -13,15 +13,17 @@ the running maximum of the wealth, "has fired" is part of the state).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, isfinite, log
+from math import inf, log
 
 import numpy as np
 import numpy.typing as npt
 
 from .betting import BETS, mean_of_exp
+from .options import check
 from .requests import Array, Mask
+from .theory import DELTA, SCHEDULE
 
-__all__ = ["Optima", "Prior", "certified_optimum", "sample_losses", "solve", "unconstrained_optimum"]
+__all__ = ["Optima", "Prior", "sample_losses", "solve"]
 
 Counts = npt.NDArray[np.int64]
 
@@ -77,15 +79,13 @@ class Optima:
         return taken, bought
 
 
-def solve(prior: Prior, probe_cost: float, delta: float = 0.1, anchors: int = 128) -> Optima:
+def solve(prior: Prior, probe_cost: float, delta: float = DELTA, anchors: int = SCHEDULE[-1]) -> Optima:
     """Backward induction; a peer may be taken only after its betting certificate has fired, or from the start.
 
     ``value[f1, f2]`` holds the states in which peer 1 (2) may be taken.
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be a number strictly between 0 and 1, got {delta!r}")
-    if not (isfinite(probe_cost) and probe_cost >= 0):
-        raise ValueError(f"probe_cost (lambda) must be a finite number and not negative, got {probe_cost!r}")
+    check("delta", delta, float, gt=0, lt=1)
+    check("probe_cost (lambda)", probe_cost, float, ge=0)
     value, policy = _stopping(prior, anchors), []
     for n in range(anchors - 1, -1, -1):
         arriving = _with_flags(value, *_fired(n + 1, delta))
@@ -96,17 +96,9 @@ def solve(prior: Prior, probe_cost: float, delta: float = 0.1, anchors: int = 12
     return Optima(prior, delta, float(value[0, 0, 0, 0]), float(value[1, 1, 0, 0]), tuple(reversed(policy)))
 
 
-def certified_optimum(prior: Prior, probe_cost: float, delta: float = 0.1, anchors: int = 128) -> float:
-    """Largest expected gain over gossip when a peer may be taken only after its betting certificate has fired."""
-    return solve(prior, probe_cost, delta, anchors).certified
-
-
-def unconstrained_optimum(prior: Prior, probe_cost: float, anchors: int = 128) -> float:
-    """Largest expected gain over gossip when any peer may be taken at any time."""
-    return solve(prior, probe_cost, anchors=anchors).unconstrained
-
-
-def sample_losses(prior: Prior, decisions: int, rng: np.random.Generator, anchors: int = 128) -> tuple[Array, Array]:
+def sample_losses(
+    prior: Prior, decisions: int, rng: np.random.Generator, anchors: int = SCHEDULE[-1]
+) -> tuple[Array, Array]:
     """Worlds drawn from the prior: loss matrices (decisions x 2 x anchors) and each one's gain of peer 1 over gossip.
 
     Concordant anchors are right or wrong for both with equal probability; no rule here can tell the difference.

@@ -17,16 +17,17 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from .betting import Wealth, margin_shift, paired_differences, shifted, threshold, worth_stopping
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim, future_looks, more_evidence_pays
 from .requests import Array, Probe
-from .scoring import Scoring, scoring
-from .selector import Deciding, Draws, Hood, Selector, option
-from .staged import halved, is_number, is_whole, one_of
+from .scoring import Scoring, kinds, losses, scoring
+from .selector import Deciding, Draws, Hood, Selector
+from .staged import halved
+from .theory import DELTA, PROBE_COST, SCHEDULE
 
 __all__ = ["BettingSelector", "Evidence"]
 
-STAGES = (16, 32, 64, 128)
 ALIKE = 1e-9  # log-wealths this close are equal but for rounding
 
 
@@ -99,42 +100,32 @@ class BettingSelector(Selector):
     evidence: ClassVar[str] = "answers to anchor inputs"
     test: ClassVar[str]  # what the trace calls the claim
 
-    delta: float = option(0.1, "failure probability of one client-round decision")
-    probe_cost: float = option(2e-3, "lambda: price of one anchor-peer evaluation in risk units")
+    delta: float = option(DELTA, "failure probability of one client-round decision", gt=0, lt=1)
+    probe_cost: float = option(PROBE_COST, "price of one anchor-peer evaluation in risk units", symbol="lambda", ge=0)
     looks: Literal["fine", "stages"] = option(
-        "fine", "where to look: every `step` anchors (fine), or at 16, 32, 64, 128 only (stages)"
+        "fine", f"where to look: every `step` anchors (fine), or at {', '.join(map(str, SCHEDULE))} only (stages)"
     )
-    first: int = option(8, "the first look")
-    step: int = option(4, "anchors between fine looks")
-    largest: int = option(128, "the most anchors ever asked")
+    first: int = option(8, "the first look", ge=1)
+    step: int = option(4, "anchors between fine looks", ge=1)
+    largest: int = option(SCHEDULE[-1], "the most anchors ever asked", ge=1)
     stop: Literal["predictive", "voi", "none"] = option(
         "predictive",
         "when to give up: more evidence is not expected to pay (predictive), cannot pay at confidence delta (voi), "
         "or never (none)",
     )
-    loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
-    kind: str = option("labels", "what peers answer")
+    loss_bound: float = option(1.0, "probe losses lie in [0, M]", symbol="M", gt=0)
+    kind: str = option("labels", "what peers answer", choices=kinds)
     loss: str = option(
-        "error", "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)"
+        "error",
+        "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)",
+        choices=losses,
     )
 
     def __post_init__(self) -> None:
-        if not (is_number(self.delta) and 0 < self.delta < 1):
-            raise ValueError(f"delta must be a number strictly between 0 and 1, got {self.delta!r}")
-        if not (is_number(self.probe_cost) and self.probe_cost >= 0):
-            raise ValueError(f"probe_cost (lambda) must be a finite number and not negative, got {self.probe_cost!r}")
-        if not (is_number(self.loss_bound) and self.loss_bound > 0):
-            raise ValueError(f"loss_bound M must be a positive, finite number, got {self.loss_bound!r}")
-        counts = (self.first, self.step, self.largest)
-        if not (all(is_whole(n) and n >= 1 for n in counts) and self.first <= self.largest):
-            raise ValueError(
-                f"first <= largest and step must be whole numbers >= 1, got {self.first}, {self.largest}, {self.step}"
-            )
-        one_of("looks", self.looks, ("fine", "stages"))
-        if self.looks == "stages" and self.largest < STAGES[0]:
-            raise ValueError(f"largest must reach the first stage, {STAGES[0]}, got {self.largest}")
-        object.__setattr__(self, "stop", str(self.stop).lower())  # the command line reads the word none as None
-        one_of("stop", self.stop, ("predictive", "voi", "none"))
+        super().__post_init__()
+        least = max(self.first, SCHEDULE[0]) if self.looks == "stages" else self.first
+        if self.largest < least:
+            raise ValueError(f"largest must reach the first look, {least}, got {self.largest}")
         scoring(self.kind, self.loss)
 
     @property
@@ -193,7 +184,7 @@ class BettingSelector(Selector):
         """Where to look in a pool; fine looks end at the pool's end even if the last block is partial."""
         last = min(anchors, self.largest)
         if self.looks == "stages":
-            return [m for m in STAGES if m <= last]
+            return [m for m in SCHEDULE if m <= last]
         return [*range(self.first, last, self.step), last] if last >= self.first else []
 
     def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:

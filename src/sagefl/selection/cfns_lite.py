@@ -24,10 +24,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
-from .ranking import best, whole
+from .ranking import best
 from .requests import ME, Array, Read
-from .selector import Deciding, Draws, Hood, Selector, option
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["CfnsLite", "gaussian_sigma"]
 
@@ -73,21 +74,14 @@ class CfnsLite(Selector):
     evidence: ClassVar[str] = "neighbours' last layers and training losses with Gaussian noise, degrees"
     communication: ClassVar[str] = "k / k"
 
-    k: int = option(2, "neighbours merged each round")
+    k: int = option(2, "neighbours merged each round", ge=1)
     similarity: float = option(1.0, "weight of the similarity of last layers")
     closeness: float = option(0.1, "weight of the closeness of training losses")
     graph: float = option(0.1, "weight of the degree")
     private: bool = option(True, "perturb what is read; false: exact factors")
-    epsilon: float = option(10.0, "privacy of one perturbed release")
-    delta: float = option(1e-5, "failure probability of the privacy of one release")
-    memory: float = option(0.8, "weight of the past in the running average of a neighbour's score")
-
-    def __post_init__(self) -> None:
-        whole("k", self.k)
-        if not 0 < self.epsilon <= 100 or not 0 < self.delta < 1:
-            raise ValueError(f"epsilon must lie in (0, 100] and delta in (0, 1), got {self.epsilon} and {self.delta}")
-        if not 0 <= self.memory < 1:
-            raise ValueError(f"memory must lie in [0, 1), got {self.memory}")
+    epsilon: float = option(10.0, "privacy of one perturbed release", gt=0, le=100)
+    delta: float = option(1e-5, "failure probability of the privacy of one release", gt=0, lt=1)
+    memory: float = option(0.8, "weight of the past in the running average of a neighbour's score", ge=0, lt=1)
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the factors, average their sum with the past, merge the best k."""

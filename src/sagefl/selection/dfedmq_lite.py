@@ -20,11 +20,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
-from .ranking import best, whole
+from .ranking import best
 from .requests import Array, Probe, Read
-from .selector import Deciding, Draws, Hood, Selector, option
-from .staged import one_of
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["DFedMQLite"]
 
@@ -42,18 +42,13 @@ class DFedMQLite(Selector):
     evidence: ClassVar[str] = "neighbours' training losses (quality=anchors: answers to anchor inputs)"
     communication: ClassVar[str] = "k / k"
 
-    k: int = option(2, "neighbours merged each round")
+    k: int = option(2, "neighbours merged each round", ge=1)
     quality: Literal["loss", "progress", "anchors"] = option(
         "loss",
         "of a neighbour: low training loss (loss), its fall since last time (progress), or right answers on the "
         "receiver's anchors (anchors)",
     )
-    anchors: int = option(64, "anchor inputs asked of each neighbour (quality = anchors)")
-
-    def __post_init__(self) -> None:
-        one_of("quality", self.quality, ("loss", "progress", "anchors"))
-        whole("k", self.k)
-        whole("anchors", self.anchors)
+    anchors: int = option(64, "anchor inputs asked of each neighbour (quality = anchors)", ge=1)
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Rate the neighbours, merge the best k."""

@@ -19,10 +19,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
-from .ranking import best, whole
+from .ranking import best
 from .requests import ME, Inspect, Peer, Request
-from .selector import Deciding, Draws, Hood, Selector, option
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["Dpfl"]
 
@@ -40,12 +41,8 @@ class Dpfl(Selector):
     evidence: ClassVar[str] = "full models of all neighbours at rebuilds"
     communication: ClassVar[str] = "|S|-1 / d at rebuilds, |S|-1 / |S|-1 between"
 
-    period: int = option(10, "P: rounds between rebuilds of the set")
-    budget: int = option(5, "B_c: largest set, oneself included")
-
-    def __post_init__(self) -> None:
-        whole("period", self.period)
-        whole("budget", self.budget)
+    period: int = option(10, "rounds between rebuilds of the set", symbol="P", ge=1)
+    budget: int = option(5, "largest set, oneself included", symbol="B_c", ge=1)
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Rebuild the set where it is due, then average what is reachable of it."""

@@ -24,11 +24,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from .options import option
 from .outcome import Exchange, Reason, State
-from .ranking import epsilon_greedy, whole
+from .ranking import epsilon_greedy
 from .requests import ME, Array, Inspect, Peer, Split
-from .selector import Deciding, Draws, Hood, Selector, option
-from .staged import one_of
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["FedericoLite", "responsibilities"]
 
@@ -48,18 +48,10 @@ class FedericoLite(Selector):
     evidence: ClassVar[str] = "per-sample losses of M full models on the anchor pool"
     communication: ClassVar[str] = "M / M"
 
-    downloads: int = option(3, "M: models pulled a round")
-    epsilon: float = option(0.3, "probability that a pull explores instead of following the shares")
-    momentum: float = option(0.5, "how much of the old share is kept in the moving average")
+    downloads: int = option(3, "models pulled a round", symbol="M", ge=1)
+    epsilon: float = option(0.3, "probability that a pull explores instead of following the shares", ge=0, le=1)
+    momentum: float = option(0.5, "how much of the old share is kept in the moving average", ge=0, lt=1)
     split: Split = option("anchor", "samples that are explained")
-
-    def __post_init__(self) -> None:
-        whole("downloads", self.downloads)
-        one_of("split", self.split, ("anchor", "train"))
-        if not (0 <= self.epsilon <= 1 and 0 <= self.momentum < 1):
-            raise ValueError(
-                f"epsilon must lie in [0, 1] and momentum in [0, 1), got {self.epsilon} and {self.momentum}"
-            )
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """One E-step; `state` holds the shares pi of oneself and of every neighbour met so far."""

@@ -22,10 +22,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from .options import option
 from .outcome import Exchange, Reason, State
-from .ranking import epsilon_greedy, whole
+from .ranking import epsilon_greedy
 from .requests import ME, Array, Inspect, Peer
-from .selector import Deciding, Draws, Hood, Selector, option
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["FedFomo"]
 
@@ -43,16 +44,9 @@ class FedFomo(Selector):
     evidence: ClassVar[str] = "M full models on the anchor pool"
     communication: ClassVar[str] = "up to M / M"
 
-    downloads: int = option(3, "M: models downloaded a round")
-    epsilon: float = option(0.3, "probability that a download explores instead of following the affinity")
-    decay: float = option(0.05, "how much epsilon shrinks every round, down to zero")
-
-    def __post_init__(self) -> None:
-        whole("downloads", self.downloads)
-        if not (0 <= self.epsilon <= 1 and self.decay >= 0):
-            raise ValueError(
-                f"epsilon must lie in [0, 1] and decay must not be negative, got {self.epsilon}, {self.decay}"
-            )
+    downloads: int = option(3, "models downloaded a round", symbol="M", ge=1)
+    epsilon: float = option(0.3, "probability that a download explores instead of following the affinity", ge=0, le=1)
+    decay: float = option(0.05, "how much epsilon shrinks every round, down to zero", ge=0)
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Download, weigh, merge; `state` is the running affinity of every neighbour tried so far."""

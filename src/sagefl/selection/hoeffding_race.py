@@ -25,11 +25,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
 from .ranking import best
 from .requests import Peer, Probe
-from .selector import Deciding, Draws, Hood, option
-from .staged import CertifiedSelector, one_of, pairwise_stages
+from .selector import Deciding, Draws, Hood
+from .staged import CertifiedSelector, pairwise_stages
 
 __all__ = ["HoeffdingRace"]
 
@@ -49,10 +50,6 @@ class HoeffdingRace(CertifiedSelector):
     finish: Literal["gossip", "commit"] = option(
         "gossip", "with several left at the end: draw one of them (gossip), or take the lowest risk (commit)"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("finish", self.finish, ("gossip", "commit"))
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Race until one is left or the anchors are used up."""

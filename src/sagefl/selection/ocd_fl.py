@@ -22,10 +22,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
 from .requests import ME, Array, Read
-from .selector import Deciding, Draws, Hood, Selector, option
-from .staged import one_of
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["OcdFL", "gain"]
 
@@ -51,16 +51,11 @@ class OcdFL(Selector):
     evidence: ClassVar[str] = "neighbours' training losses (energy=distance: and their positions)"
     communication: ClassVar[str] = "0..d / 0..d, pushed"
 
-    theta: float = option(0.1, "push to neighbours with gain / energy above this")
+    theta: float = option(0.1, "push to neighbours with gain / energy above this", ge=0)
     energy: Literal["unit", "distance"] = option(
         "unit", "cost of a link: 1 (unit), or growing with the distance of two nodes (distance)"
     )
     exponent: float = option(2.0, "path-loss exponent (energy = distance)")
-
-    def __post_init__(self) -> None:
-        one_of("energy", self.energy, ("unit", "distance"))
-        if not self.theta >= 0:
-            raise ValueError(f"theta must not be negative, got {self.theta}")
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Compare losses, price the links, push where it pays."""

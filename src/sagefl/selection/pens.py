@@ -24,10 +24,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .options import option
 from .outcome import Exchange, Reason, State
-from .ranking import best, sample, whole
+from .ranking import best, sample
 from .requests import Inspect, Peer
-from .selector import Deciding, Draws, Hood, Selector, option
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["Pens", "PensOriginal"]
 
@@ -47,15 +48,11 @@ class Pens(Selector):
     evidence: ClassVar[str] = "n_sampled full models on one's own training data, in phase one"
     communication: ClassVar[str] = "m / n_sampled in phase one, then 1 / 1"
 
-    n_sampled: int = option(3, "models downloaded and evaluated a round in phase one")
-    m: int = option(2, "how many of them are merged")
-    first_phase: float = option(0.4, "T1: length of phase one, as a share of the run (below 1) or in rounds")
-
-    def __post_init__(self) -> None:
-        whole("n_sampled", self.n_sampled)
-        whole("m", self.m)
-        if self.first_phase < 0:
-            raise ValueError(f"first_phase is a share of the run or a number of rounds >= 0, got {self.first_phase}")
+    n_sampled: int = option(3, "models downloaded and evaluated a round in phase one", ge=1)
+    m: int = option(2, "how many of them are merged", ge=1)
+    first_phase: float = option(
+        0.4, "length of phase one, as a share of the run (below 1) or in rounds", symbol="T1", ge=0
+    )
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Both phases; `state` counts how often each neighbour was chosen, and how often chance would have."""

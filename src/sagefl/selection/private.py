@@ -26,10 +26,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from .options import check
 from .requests import Peer
 from .scoring import Head, LabelErrors, Outputs, Scoring
 from .selector import Selector
-from .staged import is_number, one_of
 
 __all__ = [
     "PrivacyAccount",
@@ -45,6 +45,7 @@ Labels = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
 Uniforms = npt.NDArray[np.float64]
 Rule = TypeVar("Rule", bound=Selector)
+Mechanism = Literal["k-rr", "bitwise"]
 
 IN_RISK_UNITS = ("probe_cost", "margin")  # options that are compared with differences of risks
 SHORTEST_SECRET = 16  # bytes
@@ -56,14 +57,12 @@ class RandomisedResponse:
 
     epsilon: float
     classes: int
-    mechanism: Literal["k-rr", "bitwise"] = "k-rr"
+    mechanism: Mechanism = "k-rr"
 
     def __post_init__(self) -> None:
-        one_of("mechanism", self.mechanism, ("k-rr", "bitwise"))
-        if not (is_number(self.epsilon) and self.epsilon > 0):
-            raise ValueError(f"epsilon must be positive and finite, got {self.epsilon!r}")
-        if self.classes < 2:
-            raise ValueError(f"randomised response needs at least two classes, got {self.classes}")
+        check("mechanism", self.mechanism, Mechanism)
+        check("epsilon", self.epsilon, float, gt=0)
+        check("classes", self.classes, int, ge=2)
 
     @property
     def p(self) -> float:

@@ -7,16 +7,14 @@ all clients herd onto the same peers. Every count is capped at the number of pee
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .requests import Peer
 from .selector import Draws
-from .staged import is_whole
 
-__all__ = ["best", "cosine", "cosines", "epsilon_greedy", "sample", "whole"]
+__all__ = ["best", "cosines", "epsilon_greedy", "sample"]
 
 
 def best(peers: Sequence[Peer], scores: npt.ArrayLike, k: int, rng: Draws) -> tuple[Peer, ...]:
@@ -44,23 +42,10 @@ def epsilon_greedy(
     return tuple(chosen)
 
 
-def cosine(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """Cosine of the angle between two arrays; 0 where one of them is all zero."""
-    x, y = np.ravel(a), np.ravel(b)
-    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
-    return float(x @ y) / norms if norms > 0 else 0.0
-
-
 def cosines(a: npt.ArrayLike, others: Sequence[npt.ArrayLike]) -> npt.NDArray[np.float64]:
-    """`cosine` of one array with each of several of the same size."""
+    """Cosines of the angles between one array and each of several of its size; 0 where one of them is all zero."""
     x = np.ravel(np.asarray(a, dtype=np.float64))
     rows = np.array([np.ravel(other) for other in others], dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(x)
-    found: npt.NDArray[np.float64] = np.divide(rows @ x, norms, out=np.zeros(len(rows)), where=norms > 0)
-    return found
-
-
-def whole(name: str, value: Any) -> None:
-    """Refuse a count that is not a whole number of at least 1."""
-    if not is_whole(value) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    similarities: npt.NDArray[np.float64] = np.divide(rows @ x, norms, out=np.zeros(len(rows)), where=norms > 0)
+    return similarities

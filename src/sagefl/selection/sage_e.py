@@ -22,11 +22,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from .betting_selector import BettingSelector, Evidence
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim
 from .requests import Array, Mask, Probe
-from .selector import Draws, Hood, option
-from .staged import is_number, is_whole, one_of
+from .selector import Draws, Hood
 
 __all__ = ["Gate", "SageE"]
 
@@ -43,20 +43,15 @@ class SageE(BettingSelector):
     )
     test: ClassVar[str] = "wealth"
 
-    margin: float = option(0.0, "certify an advantage of at least this much, in risk units")
+    margin: float = option(0.0, "certify an advantage of at least this much, in risk units", ge=0)
     pick: Literal["best", "uniform"] = option("best", "from the certified set: its best, or a uniform draw")
-    screen: int = option(0, "after this many anchors ask only the leader and two random others; 0: never")
+    screen: int = option(0, "after this many anchors ask only the leader and two random others, 0 for never", ge=0)
     gate: bool = option(False, "skip probing where it has not paid lately")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("pick", self.pick, ("best", "uniform"))
-        if not (is_number(self.margin) and 0 <= self.margin < self.loss_bound):
-            raise ValueError(f"margin must be a number in [0, M = {self.loss_bound:g}), got {self.margin!r}")
-        if not isinstance(self.gate, bool):  # the word no would open it
-            raise ValueError(f"gate must be true or false, got {self.gate!r}")
-        if not is_whole(self.screen) or self.screen < 0:
-            raise ValueError(f"screen must be a whole number of anchors, not negative, got {self.screen!r}")
+        if self.margin >= self.loss_bound:
+            raise ValueError(f"margin must be below M = {self.loss_bound:g}, got {self.margin!r}")
 
     def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
         """Nothing to ask, or not worth asking here."""

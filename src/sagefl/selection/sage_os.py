@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from . import theory
+from .options import option
 from .outcome import Exchange, Reason, Stage, State
-from .selector import Deciding, Draws, Hood, option
-from .staged import SAGE_PAPER, CertifiedSelector, Look, is_number, one_of, pairwise_stages
+from .selector import Deciding, Draws, Hood
+from .staged import SAGE_PAPER, CertifiedSelector, Look, pairwise_stages
 
 __all__ = ["SageOS", "SageOSTable"]
 
@@ -30,19 +31,14 @@ class SageOS(CertifiedSelector):
     citation: ClassVar[str] = SAGE_PAPER
     evidence: ClassVar[str] = "answers to anchor inputs"
 
-    probe_cost: float = option(2e-3, "lambda: price of one anchor-peer evaluation in risk units")
+    probe_cost: float = option(
+        theory.PROBE_COST, "price of one anchor-peer evaluation in risk units", symbol="lambda", ge=0
+    )
     radius: Literal["printed", "tight"] = option("printed", "certificate width: 2r (printed), or 2r(1 - 1/d) (tight)")
     cost: Literal["incremental", "cumulative"] = option(
         "incremental",
         "price of the next stage: its new anchors (incremental), or all anchors up to it (cumulative)",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_number(self.probe_cost) and self.probe_cost >= 0):
-            raise ValueError(f"probe_cost (lambda) must be a finite number and not negative, got {self.probe_cost!r}")
-        one_of("radius", self.radius, ("printed", "tight"))
-        one_of("cost", self.cost, ("incremental", "cumulative"))
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Algorithm 1, line by line."""
@@ -81,4 +77,4 @@ class SageOSTable(SageOS):
     id: ClassVar[str] = "sage-os-table"
     summary: ClassVar[str] = "SAGE-OS at the cumulative price that the paper's evidence table follows"
 
-    cost: Literal["incremental", "cumulative"] = option("cumulative", "price of the next stage; cumulative here")
+    cost: Literal["incremental", "cumulative"] = SageOS.preset("cost", "cumulative")

@@ -10,21 +10,21 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..streams import stream
+from .options import check_options
 from .outcome import Exchange, State
 from .requests import Peer, Request
 from .scoring import LABEL_ERRORS, Scoring
+from .theory import SCHEDULE
 
 if TYPE_CHECKING:
     from .decision import Decision
 
-LARGEST = 128  # the last stage of the paper's schedule
-
-__all__ = ["Deciding", "Draws", "Hood", "Selector", "choices", "explained", "option"]
+__all__ = ["Deciding", "Draws", "Hood", "Selector"]
 
 Deciding = Generator[Request, Any, Exchange]
 """What `decide` is: yields requests, is sent answers, returns an exchange."""
@@ -96,6 +96,9 @@ class Selector(ABC):
                 raise TypeError(f"selector id {cls.id!r} is taken by {holder.__module__}.{holder.__qualname__}")
             Selector.registered[cls.id] = cls  # the same class again: a notebook cell or a reload
 
+    def __post_init__(self) -> None:
+        check_options(self)  # one by one; a rule whose options must fit each other checks that after this
+
     @property
     def bound(self) -> float:
         """M: losses answered to probes lie in [0, M]."""
@@ -114,7 +117,7 @@ class Selector(ABC):
     @property
     def reach(self) -> int:
         """The most anchors that a decision ever asks about, however large the pool."""
-        return LARGEST
+        return SCHEDULE[-1]
 
     def restarted(self) -> Selector:
         """The rule that goes on where a decision begins anew because a peer dropped out.
@@ -163,27 +166,3 @@ class Selector(ABC):
     def preset(cls, name: str, default: Any) -> Any:
         """An option of this selector with another default, for a subclass that differs in that alone."""
         return field(default=default, metadata=cls.options()[name].metadata)
-
-
-def option(default: Any, help: str) -> Any:
-    """A documented option: a dataclass field whose help text the command line shows."""
-    return field(default=default, metadata={"help": help})
-
-
-def choices(options: type[Any]) -> dict[str, tuple[Any, ...]]:
-    """The values of those options that have a fixed few, by name: the `Literal` annotations of a dataclass."""
-    try:
-        hints = get_type_hints(options)
-    except NameError:  # somebody else's annotation that only a type checker can read
-        return {}
-    kinds = {f.name: hints[f.name] for f in dataclasses.fields(options)}
-    return {name: get_args(kind) for name, kind in kinds.items() if get_origin(kind) is Literal}
-
-
-def explained(options: type[Any]) -> dict[str, str]:
-    """The help of every option by name, with its choices where it has a fixed few; help texts need not list them."""
-    few = choices(options)
-    return {
-        f.name: f.metadata.get("help", "") + (f"; one of {', '.join(map(str, few[f.name]))}" if f.name in few else "")
-        for f in dataclasses.fields(options)
-    }

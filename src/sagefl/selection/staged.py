@@ -6,32 +6,21 @@ schedule; they differ in when they stop and what they do then. That difference i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import fsum, isfinite
-from numbers import Real
+from itertools import pairwise
+from math import fsum
 from sys import float_info
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-
 from . import theory
+from .options import option
 from .outcome import Exchange, Reason, Stage
 from .requests import Array, Peer, Probe
-from .scoring import Scoring, scoring
-from .selector import Draws, Hood, Selector, option
+from .scoring import Scoring, kinds, losses, scoring
+from .selector import Draws, Hood, Selector
 
-__all__ = [
-    "SAGE_PAPER",
-    "CertifiedSelector",
-    "Look",
-    "StagedSelector",
-    "halved",
-    "is_number",
-    "is_whole",
-    "one_of",
-    "pairwise_stages",
-]
+__all__ = ["SAGE_PAPER", "CertifiedSelector", "Look", "StagedSelector", "halved", "pairwise_stages"]
 
 SAGE_PAPER = (
     "K. Xiao, Q. Wang, C. Anagnostopoulos. SAGE: Optimal-Stopping Peer Selection for Decentralised Federated Learning."
@@ -78,19 +67,20 @@ class Look:
 class StagedSelector(Selector):
     """Options and steps of a rule that looks at a nested anchor schedule."""
 
-    schedule: tuple[int, ...] = option((16, 32, 64, 128), "nested anchor schedule m_1 < ... < m_L")
-    loss_bound: float = option(1.0, "M: probe losses lie in [0, M]")
+    schedule: tuple[int, ...] = option(theory.SCHEDULE, "nested anchor schedule m_1 < ... < m_L", ge=1)
+    loss_bound: float = option(1.0, "probe losses lie in [0, M]", symbol="M", gt=0)
     ties: Ties = option("random", "how equal risks are broken")
-    kind: str = option("labels", "what peers answer")
+    kind: str = option("labels", "what peers answer", choices=kinds)
     loss: str = option(
-        "error", "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)"
+        "error",
+        "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)",
+        choices=losses,
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schedule", _checked_schedule(self.schedule))
-        if not (is_number(self.loss_bound) and self.loss_bound > 0):
-            raise ValueError(f"loss_bound M must be a positive, finite number, got {self.loss_bound!r}")
-        one_of("ties", self.ties, ("random", "lowest-index"))
+        super().__post_init__()
+        if any(a >= b for a, b in pairwise(self.schedule)):
+            raise ValueError(f"schedule must be strictly increasing, got {self.schedule}")
         scoring(self.kind, self.loss)
 
     @property
@@ -127,17 +117,11 @@ class StagedSelector(Selector):
 class CertifiedSelector(StagedSelector):
     """A staged rule with a confidence radius (eq:radius)."""
 
-    delta: float = option(0.1, "failure probability of one client-round decision")
+    delta: float = option(theory.DELTA, "failure probability of one client-round decision", gt=0, lt=1)
     looks: Literal["nominal", "feasible"] = option(
         "nominal",
         "L in the radius: the whole schedule's stages (nominal), or those the pool allows (feasible)",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (is_number(self.delta) and 0 < self.delta < 1):
-            raise ValueError(f"delta must be a number strictly between 0 and 1, got {self.delta!r}")
-        one_of("looks", self.looks, ("nominal", "feasible"))
 
     def restarted(self) -> CertifiedSelector:
         """The same rule at half of delta."""
@@ -163,30 +147,3 @@ def halved(rule: Certifying) -> Certifying:
 def pairwise_stages(stages: Sequence[int]) -> Iterator[tuple[int, int | None]]:
     """Each stage with the next one, None after the last."""
     return zip(stages, [*stages[1:], None], strict=True)
-
-
-def _checked_schedule(schedule: Any) -> tuple[int, ...]:
-    stages = tuple(schedule) if isinstance(schedule, Iterable) else (schedule,)
-    if not stages:
-        raise ValueError("the schedule must name at least one stage, got none")
-    if not all(is_whole(m) and m > 0 for m in stages):
-        raise ValueError(f"the schedule's stages are whole numbers of anchors > 0, got {schedule!r}")
-    if any(a >= b for a, b in zip(stages, stages[1:], strict=False)):
-        raise ValueError(f"the schedule must be strictly increasing, got {stages}")
-    return tuple(int(m) for m in stages)
-
-
-def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value outside a closed set of choices, naming them."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def is_number(value: Any) -> bool:
-    """Whether an option is a finite real number; True and False are not."""
-    return not isinstance(value, bool | np.bool_) and isinstance(value, Real) and isfinite(value)
-
-
-def is_whole(value: Any) -> bool:
-    """Whether an option is a whole number; True and False are not."""
-    return not isinstance(value, bool | np.bool_) and isinstance(value, int | np.integer)

@@ -1,6 +1,7 @@
 """The paper's formulas as functions. Each docstring names the equation by its LaTeX label.
 
 Names: `anchors` m, `degree` d, `stages` L, `delta`, `loss_bound` M, `probe_cost` lambda, `advantage` A, `gap` Delta.
+Defaults are the paper's operating point, which stands here and nowhere else.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from math import floor, log, sqrt
 
 __all__ = [
+    "DELTA",
+    "PROBE_COST",
+    "SCHEDULE",
     "can_certify",
     "certificate_width",
     "continuation_margin",
@@ -21,13 +25,19 @@ __all__ = [
     "sufficient_anchors",
 ]
 
+SCHEDULE = (16, 32, 64, 128)  # anchors m_1 < ... < m_L
+PROBE_COST = 2e-3  # lambda
+DELTA = 0.1
 
-def radius(anchors: int, degree: int, stages: int = 4, delta: float = 0.1, loss_bound: float = 1.0) -> float:
+
+def radius(
+    anchors: int, degree: int, stages: int = len(SCHEDULE), delta: float = DELTA, loss_bound: float = 1.0
+) -> float:
     """Confidence radius r of every empirical risk after `anchors` anchors (eq:radius).
 
     ``r = M sqrt(log(2 d L / delta) / (2 m))``: Hoeffding with a union bound over peers and looks.
 
-    >>> [round(2 * radius(m, degree=6), 4) for m in (16, 32, 64, 128)]
+    >>> [round(2 * radius(m, degree=6), 4) for m in SCHEDULE]
     [0.8785, 0.6212, 0.4392, 0.3106]
     """
     if not (anchors > 0 and degree > 0 and stages > 0 and 0 < delta < 1 and loss_bound > 0):
@@ -60,7 +70,9 @@ def stage_cost(probe_cost: float, degree: int, anchors: int, next_anchors: int, 
     return probe_cost * degree * (next_anchors if cumulative else next_anchors - anchors)
 
 
-def sufficient_anchors(gap: float, degree: int, stages: int = 4, delta: float = 0.1, loss_bound: float = 1.0) -> int:
+def sufficient_anchors(
+    gap: float, degree: int, stages: int = len(SCHEDULE), delta: float = DELTA, loss_bound: float = 1.0
+) -> int:
     """Fewest anchors that guarantee separation at risk gap `gap` (eq:samplecomplexity).
 
     The smallest integer m with ``m > 8 M^2 / Delta^2 log(2 d L / delta)``.
@@ -72,7 +84,7 @@ def sufficient_anchors(gap: float, degree: int, stages: int = 4, delta: float = 
     return floor(8 * (loss_bound / gap) ** 2 * log(2 * degree * stages / delta)) + 1
 
 
-def lower_bound(gap: float, delta: float = 0.1, loss_bound: float = 1.0) -> float:
+def lower_bound(gap: float, delta: float = DELTA, loss_bound: float = 1.0) -> float:
     """Anchors that *no* rule can do without at risk gap `gap` (eq:lower, first inequality).
 
     ``m >= (1 - Delta^2/M^2)/8 * M^2/Delta^2 * log(1/(4 delta))`` for two peers. The theorem is stated for gaps up to
@@ -85,7 +97,7 @@ def lower_bound(gap: float, delta: float = 0.1, loss_bound: float = 1.0) -> floa
     return (1 - ratio) / 8 / ratio * log(1 / (4 * delta))
 
 
-def dominance_threshold(probe_cost: float, degree: int, first_stage: int = 16) -> float:
+def dominance_threshold(probe_cost: float, degree: int, first_stage: int = SCHEDULE[0]) -> float:
     """Value of perfect peer information below which immediate gossip is optimal (eq:dominance): ``lambda d m_1``."""
     return probe_cost * degree * first_stage
 
@@ -100,9 +112,9 @@ def continuation_margin(
     anchors: int,
     next_anchors: int,
     degree: int,
-    stages: int = 4,
-    delta: float = 0.1,
-    probe_cost: float = 2e-3,
+    stages: int = len(SCHEDULE),
+    delta: float = DELTA,
+    probe_cost: float = PROBE_COST,
     loss_bound: float = 1.0,
 ) -> float:
     """mu = lambda d (m_next - m) - [A + 2r]_+; SAGE-OS continues while it is negative (before prop:degree)."""
@@ -114,9 +126,9 @@ def degree_condition(
     anchors: int,
     next_anchors: int,
     degree: int,
-    stages: int = 4,
-    delta: float = 0.1,
-    probe_cost: float = 2e-3,
+    stages: int = len(SCHEDULE),
+    delta: float = DELTA,
+    probe_cost: float = PROBE_COST,
     loss_bound: float = 1.0,
 ) -> bool:
     """Whether a denser neighbourhood stops no later at this stage (eq:degcond).

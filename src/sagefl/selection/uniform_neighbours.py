@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .options import option
 from .outcome import Exchange, Reason, State
-from .ranking import sample, whole
-from .selector import Deciding, Draws, Hood, Selector, option
+from .ranking import sample
+from .selector import Deciding, Draws, Hood, Selector
 
 __all__ = ["UniformNeighbours"]
 
@@ -15,10 +16,7 @@ __all__ = ["UniformNeighbours"]
 class UniformNeighbours(Selector):
     """Draw k neighbours without replacement, every round anew."""
 
-    k: int = option(2, "neighbours drawn each round")
-
-    def __post_init__(self) -> None:
-        whole("k", self.k)
+    k: int = option(2, "neighbours drawn each round", ge=1)
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Draw k."""
