@@ -1,9 +1,13 @@
-"""The base of all errors that a user can fix; the command line prints them without a traceback."""
+"""The errors a user can do something about: the command line prints them in one line, without a traceback."""
 
 from __future__ import annotations
 
-__all__ = ["SageflError"]
+__all__ = ["SageflError", "UsageError"]
 
 
 class SageflError(Exception):
     """Something a user can fix; the message says what was wrong, what was expected and what to do."""
+
+
+class UsageError(SageflError, ValueError):
+    """A value the user gave that does not fit: an option, a flag, a file."""

@@ -16,6 +16,7 @@ import pytest
 from cryptography import x509
 from federation import NAMES, Federation, raw_call, tiny
 
+from sagefl.errors import UsageError
 from sagefl.node.config import NodeConfig
 from sagefl.node.corelog import handshake_failure, watch_core_log
 from sagefl.node.errors import Fault, NodeError
@@ -481,7 +482,7 @@ def test_private_answers_are_noisy_memoised_and_accounted(federation: Federation
 def test_a_private_node_that_nobody_would_answer_does_not_start(federation: Federation, kind: str) -> None:
     """Private neighbours answer labels only: it would train for ever without an exchange."""
     settings = {"privacy": {"mechanism": "k-rr"}, "method": {"id": "sage-os", "options": {"kind": kind}}}
-    with pytest.raises(ConfigError, match=rf"perturbs labels, but sage-os probes for {kind}: set .* kind=labels"):
+    with pytest.raises(UsageError, match=rf"perturbs labels, but sage-os probes for {kind}: set .* kind=labels"):
         federation.node("alice", ("bob",), **settings)
     assert not (federation.home / "runs").exists()
 

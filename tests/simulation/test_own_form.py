@@ -12,7 +12,7 @@ import pytest
 from small_runs import config, simulate
 
 from sagefl import Scoring, make
-from sagefl.runs.config import ConfigError
+from sagefl.errors import UsageError
 from sagefl.runs.losses import losses_path, read_losses
 from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
@@ -71,7 +71,7 @@ def test_a_run_asks_in_it_counts_it_and_records_it(top_two: Scoring, engine: str
 
 
 def test_it_is_refused_where_labels_are_private(top_two: Scoring, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="perturbs labels, but aq-128 probes for top-2"):
+    with pytest.raises(UsageError, match="perturbs labels, but aq-128 probes for top-2"):
         simulate(tmp_path / "run", config("aq-128:kind=top-2:loss=miss", privacy={"epsilon": 1.0}))
     assert not (tmp_path / "run").exists()
 

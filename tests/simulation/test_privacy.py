@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from small_runs import ROUGH, CrashAfter, CrashError, config, differing, files, mini, simulate, world
 
+from sagefl.errors import UsageError
 from sagefl.methods import method
 from sagefl.runs.config import ConfigError, Execution, RunConfig
 from sagefl.runs.losses import losses_path, perturbed_classes, read_losses, write_losses
@@ -21,7 +22,7 @@ from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
 from sagefl.simulation.comparing import compare
-from sagefl.simulation.privacy import PrivacyLedger, make_private, peer_answers
+from sagefl.simulation.privacy import PrivacyLedger, peer_answers
 from sagefl.simulation.simulator import Simulator
 
 Reference = Callable[..., Path]
@@ -136,13 +137,14 @@ def test_without_epsilon_nothing_changes(reference: Reference, tmp_path: Path) -
 )
 def test_only_labels_can_be_private(rule: str, tmp_path: Path) -> None:
     settings = private(rule)
-    with pytest.raises(ConfigError, match=r"privacy.epsilon perturbs labels, but .* probes for (latents|probs)"):
+    refused = rf"privacy.epsilon perturbs labels, but {rule.partition(':')[0]} probes for (latents|probs)"
+    with pytest.raises(UsageError, match=refused):
         simulate(tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_comparison_refuses_before_it_trains(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="sage-e probes for latents"):
+    with pytest.raises(UsageError, match="sage-e probes for latents"):
         compare(private(), ["rg", "sage-e:kind=latents"], tmp_path, Execution(engine="sequential"), data=mini())
     assert not any(tmp_path.iterdir())
 
@@ -257,7 +259,7 @@ def test_losses_say_what_pricing_needs_and_those_of_earlier_versions_are_priced_
 def test_a_method_is_made_private_in_place() -> None:
     made = method("sage-os")
     before = made.selector
-    make_private(made, RandomisedResponse(2.0, 10))
+    made.answered_privately(RandomisedResponse(2.0, 10))
     assert made.selector == replace(before, probe_cost=2e-3 * RandomisedResponse(2.0, 10).contrast)  # type: ignore[type-var, call-arg]
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..selection.theory import SCHEDULE
+
 if TYPE_CHECKING:
     from ..runs.config import RunConfig
 
@@ -60,5 +62,5 @@ class RunProgress:
             self._bar = None
 
     def _now(self) -> str:
-        budget = self._evidence / (128 * self._degrees) if self._degrees else 0.0
+        budget = self._evidence / (SCHEDULE[-1] * self._degrees) if self._degrees else 0.0
         return f"{self._accuracy}evidence {budget:.1%}"

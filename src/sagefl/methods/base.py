@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from ..errors import UsageError
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
 from ..selection import Selector
 from ..selection.options import check_options, help_texts
+from ..selection.private import RandomisedResponse, priced_for
 from ..selection.registry import discover, nearest, selectors
 
 __all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
@@ -58,6 +60,16 @@ class Method:
         self.selector = self.rule(**{k: v for k, v in options.items() if k not in own})
         self.exchange = self.make_exchange()
         self.training = self.make_training()
+
+    def answered_privately(self, mechanism: RandomisedResponse | None) -> Method:
+        """The method where peers perturb their labels: its rule priced for that, or refused if it asks for more."""
+        if mechanism is None:
+            return self
+        if exposed := [form.kind for form in self.selector.scorings if not form.private]:
+            way = "set its option kind=labels, or leave privacy out" if "kind" in self.fields() else "leave privacy out"
+            raise UsageError(f"privacy.epsilon perturbs labels, but {self.id} probes for {exposed[0]}: {way}")
+        self.selector = priced_for(self.selector, mechanism)
+        return self
 
     def make_exchange(self) -> ExchangeLayer:
         """What moves and how it merges; plain unless overridden."""

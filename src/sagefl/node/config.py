@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from ..methods import Method, method
 from ..runs.config import (
-    ConfigError,
     DataConfig,
     EvaluationConfig,
     MethodConfig,
@@ -28,7 +27,7 @@ from ..runs.config import (
     read_toml,
 )
 from ..runs.config import PrivacyConfig as RunPrivacy
-from ..selection.private import RandomisedResponse, made_private
+from ..selection.private import RandomisedResponse
 from .identity import NAME
 from .limits import Limits
 
@@ -178,14 +177,7 @@ class NodeConfig(_Section):
 
         A rule that probes for anything but labels is refused: private neighbours would never answer it.
         """
-        made = method(self.method.id, **self.method.options)
-        mechanism = self.mechanism(classes)
-        if mechanism is not None:
-            try:
-                made.selector = made_private(made.selector, mechanism)
-            except ValueError as error:
-                raise ConfigError(str(error)) from None
-        return made
+        return method(self.method.id, **self.method.options).answered_privately(self.mechanism(classes))
 
     def run_config(self) -> RunConfig:
         """This node as a run, for `run.toml`. Prices are stored unscaled; readers scale them as the node does."""

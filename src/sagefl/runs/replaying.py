@@ -16,6 +16,7 @@ import numpy as np
 from ..data import load
 from ..selection import Outcome, Probe, Selector, State
 from ..selection.private import RandomisedResponse, priced_for
+from ..selection.theory import SCHEDULE
 from .files import RunError
 from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
 from .rundir import RunDirectory
@@ -93,7 +94,7 @@ def _check_scoring(selector: Selector, probe: Probe, record: Recorded) -> None:
 
 
 def replay_run(
-    directory: RunDirectory, rules: Sequence[tuple[str, Selector]], *, largest_stage: int = 128
+    directory: RunDirectory, rules: Sequence[tuple[str, Selector]], *, largest_stage: int = SCHEDULE[-1]
 ) -> list[ReplayResult]:
     """Every rule on every recorded decision of a run, with the run's own random draws."""
     config = directory.config

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ..selection.theory import SCHEDULE
 from .columns import BYTES, columns, known_metrics
 
 __all__ = ["gossip_share", "stop_shares", "summarise"]
@@ -18,7 +19,7 @@ ROUNDING = 1e-9  # risks this close are equal
 GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated")
 
 
-def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: int = 128) -> dict[str, Any]:
+def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: int = SCHEDULE[-1]) -> dict[str, Any]:
     """Accuracy at the last evaluation (None before there is one), evidence, communication and mechanisms of a run."""
     evaluated = metrics.filter(pl.col("accuracy").is_not_null())
     last: dict[str, Any] = evaluated.row(-1, named=True) if evaluated.height else {}
@@ -42,7 +43,7 @@ def _privacy(metrics: pl.DataFrame) -> dict[str, Any]:
     return {name: metrics[name].max() for name in names if name in metrics.columns}
 
 
-def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = (16, 32, 64, 128)) -> dict[str, float]:
+def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = SCHEDULE) -> dict[str, float]:
     """Share of decisions that ended at each stage (Stop@m)."""
     total = max(decisions.height, 1)
     return {f"stop_{m}": decisions.filter(pl.col("anchors") == m).height / total for m in stages}

@@ -36,7 +36,6 @@ __all__ = [
     "PrivateAnswers",
     "PrivateLabels",
     "RandomisedResponse",
-    "made_private",
     "perturbed",
     "priced_for",
 ]
@@ -196,14 +195,6 @@ def priced_for(rule: Rule, mechanism: RandomisedResponse) -> Rule:
         name: getattr(rule, name) * mechanism.contrast for name in IN_RISK_UNITS if hasattr(rule, name)
     }
     return dataclasses.replace(rule, **changes) if changes else rule
-
-
-def made_private(rule: Rule, mechanism: RandomisedResponse) -> Rule:
-    """As `priced_for`; a rule that probes for anything but labels is refused, because peers perturb nothing else."""
-    if exposed := [form for form in rule.scorings if not form.private]:
-        way = "set its option kind=labels, or leave privacy out" if hasattr(rule, "kind") else "leave privacy out"
-        raise ValueError(f"privacy.epsilon perturbs labels, but {rule.id} probes for {exposed[0].kind}: {way}")
-    return priced_for(rule, mechanism)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from ..data import Dataset
 from ..methods import method
 from ..runs.config import Execution, RunConfig, method_config, method_label
 from ..runs.rundir import RunDirectory
-from .privacy import make_private
 from .simulator import Callback, InterruptedRunError, Simulator
 from .world import World
 
@@ -44,9 +43,8 @@ def compare(
     for each in configs:
         method(each.method.id, **each.method.options)  # a mistake in the last must not wait for the others to train
     world = World.build(config, data)
-    if world.mechanism is not None:
-        for each in configs:
-            make_private(method(each.method.id, **each.method.options), world.mechanism)
+    for each in configs:
+        method(each.method.id, **each.method.options).answered_privately(world.mechanism)
     results = {}
     for label, each in zip(labels, configs, strict=True):
         directory = place_of(out, label)

@@ -9,32 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..exchange.mixing import client_of
-from ..runs.config import ConfigError
 from ..selection import Decision
-from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse, made_private
+from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse
 
-if TYPE_CHECKING:
-    from ..methods import Method
-
-__all__ = ["PrivacyLedger", "make_private", "peer_answers"]
+__all__ = ["PrivacyLedger", "peer_answers"]
 
 
 def peer_answers(mechanism: RandomisedResponse, seed: int, peer: int) -> PrivateAnswers:
     """One simulated peer's layer; in a network its secret would be random."""
     return PrivateAnswers(mechanism, hashlib.sha256(f"sagefl simulated peer {seed} {peer}".encode()).digest())
-
-
-def make_private(method: Method, mechanism: RandomisedResponse) -> None:
-    """Price a method's rule for perturbed labels; one that asks for anything but labels is refused."""
-    try:
-        method.selector = made_private(method.selector, mechanism)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 class PrivacyLedger:

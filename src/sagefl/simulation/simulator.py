@@ -28,7 +28,7 @@ from .engines import Engine, make_engine
 from .engines.base import LostRowsError
 from .evaluation import Measured, ProxyCheck, check_proxy, diversity, evaluate
 from .misbehaving import PublishTwofold
-from .privacy import PrivacyLedger, make_private
+from .privacy import PrivacyLedger
 from .recording import Round, SimulationRecorder
 from .waves import Waves
 from .world import World
@@ -83,10 +83,9 @@ class Simulator:
 
     def _begin_with(self, fresh: Method) -> None:
         """Everything that rounds add to, as it is before the first one."""
-        self.method = fresh
+        self.method = fresh.answered_privately(self.world.mechanism)
         self.privacy: PrivacyLedger | None = None
         if (how := self.world.mechanism) is not None:
-            make_private(self.method, how)
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
         self.states: dict[int, State] = {}
         self.recorder = SimulationRecorder(self.directory, self.world, self.method.exchange)

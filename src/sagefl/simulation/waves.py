@@ -24,6 +24,7 @@ from ..selection import ME, Decision, Inspect, Probe, Read, State
 from ..selection.desk import Desk, Indices
 from ..selection.private import perturbed
 from ..selection.scoring import Scoring
+from ..selection.theory import SCHEDULE
 from ..streams import stream
 from ..topology import View, false_answers
 from .engines import Engine
@@ -32,7 +33,6 @@ from .world import World
 
 __all__ = ["Waves"]
 
-AHEAD = (16, 32, 64, 128)  # how far ahead fine-grained looks are fetched
 DIVERGED = float(np.finfo(np.float32).max)  # a training loss that is no number any more, as peers hear it
 Answers = npt.NDArray[Any]
 
@@ -99,7 +99,7 @@ class Waves:
         probes: dict[int, Probe] = {}
         for client, decision in sorted(decisions.items()):
             hood, rule = decision.hood, decision.selector
-            stop = min(max(rule.reach, AHEAD[-1]), hood.anchors)
+            stop = min(max(rule.reach, SCHEDULE[-1]), hood.anchors)
             if hood.peers and stop:
                 probes[client] = Probe(hood.peers, 0, stop, rule.scoring)
         self._fetch([e for client, probe in probes.items() for e in self._errands(client, decisions[client], probe)])
@@ -128,7 +128,7 @@ class Waves:
 
     def _errands(self, client: int, decision: Decision, probe: Probe) -> list[_Errand]:
         """What of `probe`, or of the block it lies in, has not been fetched yet."""
-        ahead = min([b for b in AHEAD if b >= probe.stop] or [probe.stop])
+        ahead = min([b for b in SCHEDULE if b >= probe.stop] or [probe.stop])
         missing = self._desk(client, decision).missing(probe, ahead)
         return [_Errand(client, client_of(peer), columns, probe.scoring) for peer, columns in missing]
 

@@ -23,6 +23,7 @@ from ..runs.columns import known_metrics
 from ..runs.config import RunConfig, method_label
 from ..runs.files import RunError
 from ..runs.rundir import RunDirectory
+from ..selection.theory import SCHEDULE
 from .plain import plain
 
 __all__ = ["READING_ERRORS", "Run", "Shelf"]
@@ -212,7 +213,7 @@ def _measured(run: Run) -> dict[str, Any]:
             row = evaluated.row(-1, named=True)
             last = {name: row.get(name) for name in ("round", *(m.name for m in known_metrics() if m.title))}
     if {"evaluations", "degree"} <= set(metrics.columns) and (degrees := float(metrics["degree"].sum())):
-        last["budget"] = float(metrics["evaluations"].sum()) / (128 * degrees)
+        last["budget"] = float(metrics["evaluations"].sum()) / (SCHEDULE[-1] * degrees)
     signature = run.signature("metrics.parquet")
     return {
         "done": metrics.height,
