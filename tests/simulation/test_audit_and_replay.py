@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from small_runs import CORE, KINDS, ROUGH, config, files, simulate
 
+from sagefl.methods import Method
 from sagefl.runs.config import method_config
 from sagefl.runs.files import RunError
 from sagefl.runs.losses import Recorded, losses_path, read_losses, write_losses
@@ -191,6 +192,28 @@ class Chancy(Selector):
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         yield Probe(hood.peers, 0, 1 + int(rng("dice").random() * min(hood.anchors, 100)))
         return Exchange.gossip(rng.gossip(hood), Reason.UNIFORM)
+
+
+class Shy(Selector):
+    """Opens a probe in which nobody is asked anything."""
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        if hood.peers and hood.anchors:
+            yield Probe(hood.peers, 0, 1, mask=np.zeros((len(hood.peers), 1), dtype=bool))
+        yield from ()
+        return Exchange.none()
+
+
+class Shyness(Method):
+    rule = Shy
+
+
+def test_a_probe_that_nobody_is_asked_in_is_a_record_without_losses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Method.registered, "shy", Shyness)
+    simulate(tmp_path / "run", config("shy", rounds=1))
+    assert RunDirectory(tmp_path / "run").table("decisions")["evaluations"].sum() == 0
 
 
 def test_a_replay_draws_what_the_run_would_have_drawn(full: RunDirectory) -> None:

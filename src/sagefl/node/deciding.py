@@ -31,7 +31,7 @@ from .learner import Learner
 from .verify import SLACK, checked_losses, decode_answers, decode_block, same_latents, within_norm
 from .wire import node_pb2 as wire
 
-__all__ = ["Consultation", "Neighbour", "Verdict"]
+__all__ = ["Consultation", "ConsultationResult", "Neighbour"]
 
 Result = TypeVar("Result")
 _SCORING = Lock()  # the learner has one module, bound to one row at a time
@@ -52,7 +52,7 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ConsultationResult:
     """What a consultation ended with."""
 
     decision: Decision
@@ -101,7 +101,7 @@ class Consultation:
     def __post_init__(self) -> None:
         self.desk = Desk(tuple(self.neighbours), len(self.anchors))
 
-    def run(self, decision: Decision) -> Verdict:
+    def run(self, decision: Decision) -> ConsultationResult:
         """Drive `decision` to its end and fetch what it chose, restarting whenever a neighbour fails."""
         restarts = 0
         while True:
@@ -115,7 +115,9 @@ class Consultation:
                 decision = decision.restart(p for p in decision.hood.peers if p not in self._lost)
                 restarts += 1
         paid = self.desk.paid(decision.ledger)
-        return Verdict(decision, paid, mix, dict(self._lost), restarts, len(self._rejected), sum(self._rejected))
+        return ConsultationResult(
+            decision, paid, mix, dict(self._lost), restarts, len(self._rejected), sum(self._rejected)
+        )
 
     def _note(self, faults: Mapping[int, Fault]) -> None:
         for number, fault in sorted(faults.items()):

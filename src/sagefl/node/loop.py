@@ -30,7 +30,7 @@ from ..selection.private import PrivateAnswers
 from .account import KeptAccount
 from .client import PeerClient
 from .config import NodeConfig, is_loopback
-from .deciding import Consultation, Neighbour, Verdict
+from .deciding import Consultation, ConsultationResult, Neighbour
 from .errors import Fault, NodeError
 from .gate import Gate
 from .identity import Identity
@@ -184,16 +184,16 @@ class Node:
             active = self._active()
             self.published.degree = len(active)
         with self._clock.phase("decide"):
-            verdict = self._decide(number, active)
+            result = self._decide(number, active)
         with self._clock.phase("mix"):
-            if verdict.mix is not None:
-                self.learner.mix(number, verdict.mix)
-        self._keep_state(verdict)
+            if result.mix is not None:
+                self.learner.mix(number, result.mix)
+        self._keep_state(result)
         after = self._evaluate(number)
         with self._clock.phase("record"):
             evaluated = None if before is None or after is None else Evaluated(before, after)
             facts = {"train_loss": loss, "samples": samples, "wire_bytes": self._wire_bytes() - wire}
-            self._write_down(verdict, active, evaluated, **facts)
+            self._write_down(result, active, evaluated, **facts)
         self.round = number + 1
         self._checkpoint(loss, samples)
         self.metrics.round(self.round, len(active), self._record, self._clock.seconds)
@@ -228,7 +228,7 @@ class Node:
             raise Fault("not-ready", "it has not published yet, or is shutting down")
         return found
 
-    def _decide(self, number: int, active: Mapping[int, Neighbour]) -> Verdict:
+    def _decide(self, number: int, active: Mapping[int, Neighbour]) -> ConsultationResult:
         c, anchors = self.config, self.learner.anchors(number)
         decision: Decision = self.method.selector.begin(
             tuple(active),
@@ -268,11 +268,11 @@ class Node:
         name = self.config.numbers[number]
         self.journal.event(f"fault-{fault.kind}", peer=name, round=self.round, why=str(fault))
 
-    def _keep_state(self, verdict: Verdict) -> None:
-        if verdict.outcome.state is not None:
-            self.state = verdict.outcome.state
-            self.published.state = dict(verdict.outcome.state)
-        self._restarts += verdict.restarts
+    def _keep_state(self, result: ConsultationResult) -> None:
+        if result.outcome.state is not None:
+            self.state = result.outcome.state
+            self.published.state = dict(result.outcome.state)
+        self._restarts += result.restarts
 
     def _evaluate(self, number: int) -> Evaluation | None:
         last = number + 1 == self.config.rounds
@@ -284,17 +284,17 @@ class Node:
     # Writing down -------------------------------------------------------------------------------------------------
 
     def _write_down(
-        self, verdict: Verdict, active: Mapping[int, Neighbour], evaluated: Evaluated | None, **facts: Any
+        self, result: ConsultationResult, active: Mapping[int, Neighbour], evaluated: Evaluated | None, **facts: Any
     ) -> None:
-        client, outcome = self.config.number, verdict.outcome
-        traffic = traffic_of(client, verdict, self.method.exchange, self._sizes())
-        merged = outcome.peers if verdict.mix is not None else ()
+        client, outcome = self.config.number, result.outcome
+        traffic = traffic_of(client, result, self.method.exchange, self._sizes())
+        merged = outcome.peers if result.mix is not None else ()
         digest = ",".join(active[int(p)].digest.hex() for p in merged)  # type: ignore[call-overload]
-        row = decision_row(self.round, client, verdict, traffic, digest)
+        row = decision_row(self.round, client, result, traffic, digest)
         self.recorder.decisions.add([row])
-        record = self.recorder.enter([row], evaluated, [client], round=self.round, restarts=verdict.restarts, **facts)
+        record = self.recorder.enter([row], evaluated, [client], round=self.round, restarts=result.restarts, **facts)
         self.recorder.time(self.round, self._clock)
-        self.recorder.losses(self.round, verdict)
+        self.recorder.losses(self.round, result)
         self._record = {**record, "reason": outcome.reason.value, "chosen": [self._name(p) for p in outcome.peers]}
         self.journal.event("round", round=self.round, **_brief(self._record))
 

@@ -24,7 +24,7 @@ from ..runs.recording import Recorder
 from ..runs.rundir import RunDirectory
 from ..selection.private import RandomisedResponse
 from .config import NodeConfig
-from .deciding import Verdict
+from .deciding import ConsultationResult
 from .journal import Journal
 
 __all__ = ["NodeRecorder", "decision_row", "traffic_of"]
@@ -77,11 +77,11 @@ class NodeRecorder(Recorder):
 
         return self.attempt(f"checkpoint of round {round}", write)
 
-    def losses(self, round: int, verdict: Verdict) -> None:
+    def losses(self, round: int, result: ConsultationResult) -> None:
         """Keep the losses that a decision paid for; if it used several kinds of probe, those of the first."""
-        if self.config.evaluation.losses == "none" or not verdict.losses:
+        if self.config.evaluation.losses == "none" or not result.losses:
             return
-        record = Recorded.of(self.config.number, verdict.decision, *next(iter(verdict.losses.items())))
+        record = Recorded.of(self.config.number, result.decision, *next(iter(result.losses.items())))
         path = losses_path(self.directory.path, round)
         self.attempt(f"losses of round {round}", lambda: write_losses(path, [record], self._classes))
 
@@ -103,22 +103,22 @@ class NodeRecorder(Recorder):
         return summary
 
 
-def traffic_of(client: int, verdict: Verdict, exchange: ExchangeLayer, sizes: Sizes) -> Traffic:
+def traffic_of(client: int, result: ConsultationResult, exchange: ExchangeLayer, sizes: Sizes) -> Traffic:
     """What a decision and its exchange cost, counted as in the simulator; refused models were paid for too."""
-    traffic = exchange.traffic(client, verdict.outcome, verdict.decision.ledger.asked, sizes)
+    traffic = exchange.traffic(client, result.outcome, result.decision.ledger.asked, sizes)
     return replace(
         traffic,
-        models=traffic.models + verdict.rejected_bytes,
-        merged=traffic.merged if verdict.mix is not None else 0,
-        transferred=traffic.transferred + verdict.rejected_models,
+        models=traffic.models + result.rejected_bytes,
+        merged=traffic.merged if result.mix is not None else 0,
+        transferred=traffic.transferred + result.rejected_models,
     )
 
 
-def decision_row(round: int, client: int, verdict: Verdict, traffic: Traffic, digest: str) -> dict[str, Any]:
+def decision_row(round: int, client: int, result: ConsultationResult, traffic: Traffic, digest: str) -> dict[str, Any]:
     """The audit of one decision."""
-    return Decided(round, client, verdict.decision.hood, verdict.outcome, traffic).row() | {
-        "restarts": verdict.restarts,
-        "lost": sorted(verdict.lost),
+    return Decided(round, client, result.decision.hood, result.outcome, traffic).row() | {
+        "restarts": result.restarts,
+        "lost": sorted(result.lost),
         "digest": digest,
-        "rejected": verdict.rejected_models,
+        "rejected": result.rejected_models,
     }

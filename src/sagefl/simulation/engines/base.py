@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Protocol
+
+from torch import nn
 
 from ...errors import SageflError
+from ...learning.layout import Layout
 from ...learning.population import Population, Storage
 from ...learning.tasks import Result, Task
 from ...learning.training import LocalTraining, TrainingOptions
+from ...learning.workbench import Corpus
 from ..world import World
 
 __all__ = ["Engine", "EngineError", "LostRowsError", "allocate", "parts"]
@@ -53,7 +57,10 @@ def allocate(world: World, extras: dict[str, int] | None, *, shared_memory: bool
     )
 
 
-def parts(world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool) -> tuple[Any, ...]:
+Parts = tuple[nn.Module, Layout, Population, Corpus, TrainingOptions, LocalTraining, int]
+
+
+def parts(world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool) -> Parts:
     """What a workbench is made of. Workers make their own: its scratch memory must not be shared."""
     options = TrainingOptions(**world.config.training.model_dump(), rounds=world.config.rounds)
     corpus = world.corpus(shared_memory=shared_memory)

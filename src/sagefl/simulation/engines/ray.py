@@ -123,9 +123,9 @@ class _Kit:
     @classmethod
     def of(cls, world: World, hooks: LocalTraining, extras: Mapping[str, int] | None, whole: Population) -> _Kit:
         model, layout, _, corpus, options, _, seed = parts(world, hooks, whole, shared_memory=False)
-        tensors = (corpus.train_x, corpus.train_y, corpus.test_x, corpus.test_y)
+        x, y, test_x, test_y = (t.numpy() for t in (corpus.train_x, corpus.train_y, corpus.test_x, corpus.test_y))
         return cls(
-            model, layout, options, hooks, seed, tuple(t.numpy() for t in tensors), corpus.classes, corpus.shards,
+            model, layout, options, hooks, seed, (x, y, test_x, test_y), corpus.classes, corpus.shards,
             len(whole.snapshots), whole.voices is not whole.snapshots, dict(extras or {}),
         )  # fmt: skip
 
