@@ -1,4 +1,4 @@
-"""Options written as text: ``name=value``, on the command line and in method specs."""
+"""Options written as text: `name=value`, on the command line and in method specs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALIASES = {"lambda": "probe_cost"}  # the paper's letter is a keyword of Python,
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """``["delta=.05", "ties=lowest-index"]`` as keyword options."""
+    """`["delta=.05", "ties=lowest-index"]` as keyword options."""
     options: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -23,13 +23,13 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_method(spec: str) -> tuple[str, dict[str, Any]]:
-    """``sage-os:probe_cost=0:radius=tight`` as an id and its options."""
+    """`sage-os:probe_cost=0:radius=tight` as an id and its options."""
     id, *options = spec.split(":")
     return id.strip(), parse_options(options)
 
 
 def option_name(text: str) -> str:
-    """The true name of an option as people write it: ``anchor-order``, ``lambda``, ``method.options.lambda``."""
+    """The true name of an option as people write it: `anchor-order`, `lambda`, `method.options.lambda`."""
     section, dot, name = text.strip().replace("-", "_").rpartition(".")
     return f"{section}{dot}{ALIASES.get(name, name)}"
 
@@ -43,7 +43,7 @@ def parse_value(text: str) -> Any:
 
 
 def split_list(text: str) -> list[str]:
-    """``"a,b:schedule=(16,32)"`` at its commas, those inside brackets left alone."""
+    """`"a,b:schedule=(16,32)"` at its commas, those inside brackets left alone."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign in "([{") - (sign in ")]}")
@@ -55,7 +55,7 @@ def split_list(text: str) -> list[str]:
 
 
 def nested(options: dict[str, Any]) -> dict[str, Any]:
-    """``{"training.max_batches": 8}`` as ``{"training": {"max_batches": 8}}``."""
+    """`{"training.max_batches": 8}` as `{"training": {"max_batches": 8}}`."""
     result: dict[str, Any] = {}
     for path, value in options.items():
         *sections, name = path.split(".")

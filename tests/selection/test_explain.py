@@ -67,7 +67,7 @@ def test_every_reason_has_words(reason: Reason) -> None:
 
 
 def test_other_rules_traces_are_told_as_far_as_they_go() -> None:
-    assert stage_sentence(Stage(8, "undecided"), ["a"]) == "8 anchors: undecided."
+    assert stage_sentence(Stage(8, Reason.UNIFORM), ["a"]) == "8 anchors: uniform."
     betting = Stage(8, "continue", "wealth", wealth=(1.0, 2.5), threshold=3.0)
     assert stage_sentence(betting, ["a", "b"]).startswith("8 anchors: log-wealth 2.50 ")
     pushed = Outcome(("a", "b"), True, Reason.COMMITTED, direction="push", inspected=("a",), evaluations=3)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from sagefl import AnchorQuery, Outcome, Reason, SageNF, SageOS, Stage, VanillaSage, replay
+from sagefl.selection.outcome import CONTINUE
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.none() | st.booleans() | st.integers() | finite | st.text()
@@ -35,7 +36,7 @@ risks = st.lists(finite, max_size=4).map(tuple)
 stages = st.builds(
     Stage,
     anchors=st.integers(0, 200),
-    fired=st.sampled_from(["certified", "cost", "continue"]),
+    fired=st.sampled_from([Reason.CERTIFIED, Reason.COST, CONTINUE]),
     test=st.none() | st.just("advantage"),
     risks=st.none() | risks,
     radius=st.none() | finite,

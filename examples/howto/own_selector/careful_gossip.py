@@ -31,5 +31,5 @@ class BetterHalf(Selector):
         risks = losses.mean(axis=1)
         half = np.argsort(risks, kind="stable")[: (len(risks) + 1) // 2]
         peer = hood.peers[rng.pick(half, "better-half")]
-        trace = [Stage(asked, "committed", risks=tuple(risks.tolist()))]
+        trace = [Stage(asked, Reason.COMMITTED, risks=tuple(risks.tolist()))]
         return Exchange.select(peer, Reason.COMMITTED, trace)

@@ -8,11 +8,11 @@ and add self-knowledge distillation: local training also follows the aggregated 
 towards local data.
 
 Ours. Similarity is the cosine of the flattened weights of the head's last layer. "Most informative" is read as least
-similar (``prefer="dissimilar"``); ``"similar"`` is the other reading. k = 2. Last layers are read from all neighbours
+similar (`prefer="dissimilar"`); `"similar"` is the other reading. k = 2. Last layers are read from all neighbours
 every round and counted as control bytes. The distillation term is mu T^2 KL(teacher || student) of the class
 probabilities at temperature T; the teacher is a frozen copy of the client's row as mixing left it, own head included,
 taken before the first batch. There is none in the first round, when nothing has been aggregated. mu = .5 and T = 2 are
-ours; ``mu=0`` trains plainly.
+ours; `mu=0` trains plainly.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ clients that hold it, and the result is masked with one's own new mask.
 
 Ours. Only the matrices and kernels of the shared block are masked: biases stay dense, and the head, which is neither
 masked nor mixed, stays at home (the paper masks and mixes the whole network). All masks start alike, as in the
-authors' code; ``masks=own`` draws one per client. Regrowth looks at the gradient of the last batch instead of an extra
+authors' code; `masks=own` draws one per client. Regrowth looks at the gradient of the last batch instead of an extra
 pass. The optimiser is Adam, whose moments are not masked. Peers are k = 2 uniform draws among the neighbours. A block
 travels as a bitmap and its non-zero values. Changes anneal over the whole run, anneal = .5 at first.
 """

@@ -27,8 +27,8 @@ class AnchorQuery(StagedSelector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Probe once, commit."""
-        if (exchange := self.unprobed(hood, rng)) is not None:
+        if (exchange := self.without_probing(hood, rng)) is not None:
             return exchange
         m = hood.stages(self.schedule)[-1]
         look = Look.at(m, (yield self.probe(hood, None, m)))
-        return Exchange.select(self.leader(look, hood, rng), Reason.COMMITTED, [look.stage("committed")])
+        return Exchange.select(self.leader(look, hood, rng), Reason.COMMITTED, [look.stage(Reason.COMMITTED)])

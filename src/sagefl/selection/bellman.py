@@ -52,7 +52,7 @@ class Prior:
 class Optima:
     """Both optimal policies and what they are worth, as gains over immediate gossip.
 
-    ``onward[n][f1, f2, wins, losses]`` says whether to buy another anchor where peer 1 (2) may (f = 1) or may not yet
+    `onward[n][f1, f2, wins, losses]` says whether to buy another anchor where peer 1 (2) may (f = 1) or may not yet
     be taken; an unconstrained policy may take both from the start.
     """
 
@@ -82,7 +82,7 @@ class Optima:
 def solve(prior: Prior, probe_cost: float, delta: float = DELTA, anchors: int = SCHEDULE[-1]) -> Optima:
     """Backward induction; a peer may be taken only after its betting certificate has fired, or from the start.
 
-    ``value[f1, f2]`` holds the states in which peer 1 (2) may be taken.
+    `value[f1, f2]` holds the states in which peer 1 (2) may be taken.
     """
     check("delta", delta, float, gt=0, lt=1)
     check("probe_cost (lambda)", probe_cost, float, ge=0)

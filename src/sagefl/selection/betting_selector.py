@@ -18,7 +18,7 @@ import numpy as np
 
 from .betting import Wealth, margin_shift, paired_differences, shifted, threshold, worth_stopping
 from .options import option
-from .outcome import Exchange, Reason, Stage, State
+from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
 from .predictive import Claim, future_looks, more_evidence_pays
 from .requests import Array, Probe
 from .scoring import Scoring, kinds, losses, scoring
@@ -87,7 +87,7 @@ class Evidence:
         return (self.degree - 1) / self.degree * float(self.differences[peer].mean())
 
     def claim(self, peer: int, gain: float) -> Claim:
-        """The bet on one peer, for the predictive stop; certifying it gains ``gain * E Y``."""
+        """The bet on one peer, for the predictive stop; certifying it gains `gain * E Y`."""
         y = self.sign * self.differences[peer]
         return Claim(y, self.wealth.stakes[:, peer], self.needed, gain, self.shift)
 
@@ -140,29 +140,29 @@ class BettingSelector(Selector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Look, settle, weigh, look again."""
-        if (exchange := self.unprobed(hood, state, rng)) is not None:
+        if (exchange := self.without_probing(hood, state, rng)) is not None:
             return exchange
-        seen = self.begun(len(hood.peers))
+        seen = self.no_evidence(len(hood.peers))
         trace: list[Stage] = []
         schedule = self.schedule(hood.anchors)
         for i, look in enumerate(schedule):
             yield from self.gather(hood, seen, look, rng)
             ahead = schedule[i + 1 :]
-            fired = self.fired(seen, ahead, rng)
+            fired = self.weigh(seen, ahead, rng)
             trace.append(self.stage(seen, ahead, fired))
-            if fired != "continue":
-                return self.concluded(hood, seen, fired, trace, state, rng)
+            if isinstance(fired, Reason):
+                return self.conclude(hood, seen, fired, trace, state, rng)
         raise AssertionError("the last look always ends the decision")
 
     def restarted(self) -> BettingSelector:
         """The same rule at half of delta."""
         return halved(self)
 
-    # What a rule says ---------------------------------------------------------------------------------------------
+    # What each rule says for itself -------------------------------------------------------------------------------
 
     @abstractmethod
-    def begun(self, degree: int) -> Evidence:
-        """No evidence yet: what is bet on."""
+    def no_evidence(self, degree: int) -> Evidence:
+        """The start: no anchors yet, and what is bet on."""
 
     @abstractmethod
     def settled(self, seen: Evidence) -> bool:
@@ -173,10 +173,10 @@ class BettingSelector(Selector):
         """The claim that the predictive stop asks about."""
 
     @abstractmethod
-    def concluded(
-        self, hood: Hood, seen: Evidence, fired: str, trace: Sequence[Stage], state: State, rng: Draws
+    def conclude(
+        self, hood: Hood, seen: Evidence, why: Reason, trace: Sequence[Stage], state: State, rng: Draws
     ) -> Exchange:
-        """The exchange a finished decision ends with."""
+        """The exchange that a decision ends with."""
 
     # Steps --------------------------------------------------------------------------------------------------------
 
@@ -187,8 +187,8 @@ class BettingSelector(Selector):
             return [m for m in SCHEDULE if m <= last]
         return [*range(self.first, last, self.step), last] if last >= self.first else []
 
-    def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
-        """Cases in which there is nothing to ask: nobody, a single neighbour, too few anchors."""
+    def without_probing(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
+        """The exchange where there is nothing to ask: no neighbour, a single one, or too few anchors."""
         if not hood.peers:
             return Exchange.none()
         if len(hood.peers) == 1:
@@ -210,13 +210,13 @@ class BettingSelector(Selector):
         """Evaluations that one more anchor takes."""
         return seen.degree
 
-    def fired(self, seen: Evidence, ahead: Sequence[int], rng: Draws) -> str:
-        """Which test ends the look; `ahead` are the looks that are left."""
+    def weigh(self, seen: Evidence, ahead: Sequence[int], rng: Draws) -> Fired:
+        """What the look leads to; `ahead` are the looks that are left."""
         if self.settled(seen):
-            return "certified"
+            return Reason.CERTIFIED
         if not ahead:
-            return "exhausted"
-        return "continue" if self.pays(seen, ahead, rng) else "cost"
+            return Reason.EXHAUSTED
+        return CONTINUE if self.pays(seen, ahead, rng) else Reason.COST
 
     def pays(self, seen: Evidence, ahead: Sequence[int], rng: Draws) -> bool:
         """Whether more evidence may be worth its price (rules B0 and B); free evidence always is.
@@ -235,7 +235,7 @@ class BettingSelector(Selector):
             return more_evidence_pays(claim, price, future_looks(tuple(ahead)), rng("predict"))
         return True
 
-    def stage(self, seen: Evidence, ahead: Sequence[int], fired: str) -> Stage:
+    def stage(self, seen: Evidence, ahead: Sequence[int], fired: Fired) -> Stage:
         """One line of the trace: wealth against its threshold; after screening the advantage is the leader's."""
         risks = seen.sums / seen.asked
         advantage = risks.mean() - risks.min() if seen.leader is None else seen.advantage(seen.leader)

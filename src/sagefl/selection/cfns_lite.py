@@ -100,7 +100,7 @@ class CfnsLite(Selector):
             p: self.memory * past[p] + (1 - self.memory) * s if p in past else s
             for p, s in zip(hood.peers, fresh.tolist(), strict=True)
         }
-        look = Stage(0, "committed", scores=tuple(scores.values()))
+        look = Stage(0, Reason.COMMITTED, scores=tuple(scores.values()))
         chosen = best(hood.peers, list(scores.values()), self.k, rng)
         return Exchange.merge(chosen, Reason.COMMITTED, trace=(look,), state={"scores": past | scores})
 

@@ -181,7 +181,7 @@ class Decision:
         A peer that drops out changes what gossip means, so the rule must run again from its first stage on the
         responders. Rules that certify go on at half of their delta (`Selector.restarted`): however many peers drop
         out, a certificate of the whole decision is wrong with a probability below 2 delta. Nobody left ends it with
-        reason ``failed``.
+        reason `failed`.
         """
         left = set(responders)
         if strangers := left - set(self.hood.peers):

@@ -6,11 +6,11 @@ Selection Collaboration and Topology Optimization. IEEE Internet of Things Journ
 Established, from the abstract alone (the paper is not public, hence "-lite"). Clients are selected dynamically by the
 training quality of nodes, on a Watts-Strogatz topology, with a temporary topology per round for the exchange.
 
-Ours. Everything else. Quality is the neighbour's training loss of the round, low is good (``quality=progress``: how
-much it fell since last reported; ``quality=anchors``: right answers to the receiver's own anchor inputs). The best
+Ours. Everything else. Quality is the neighbour's training loss of the round, low is good (`quality=progress`: how
+much it fell since last reported; `quality=anchors`: right answers to the receiver's own anchor inputs). The best
 k = 2 are merged; the temporary topology is whoever is merged in the round. The Watts-Strogatz graph is a property of
-the world, not of the method: run with ``topology.kind = ws``. Quality as reported is the same for every receiver, so
-the default does not look for *compatible* peers; with ``quality=anchors`` it does.
+the world, not of the method: run with `topology.kind = ws`. Quality as reported is the same for every receiver, so
+the default does not look for *compatible* peers; with `quality=anchors` it does.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class DFedMQLite(Selector):
             losses = np.ravel((yield Read(hood.peers, "loss")))
             scores = self._rated(hood, losses, state)
             kept = {"losses": state.get("losses", {}) | dict(zip(hood.peers, losses.tolist(), strict=True))}
-        look = Stage(asked, "committed", scores=tuple(map(float, scores)))
+        look = Stage(asked, Reason.COMMITTED, scores=tuple(map(float, scores)))
         return Exchange.merge(best(hood.peers, scores, self.k, rng), Reason.COMMITTED, trace=(look,), state=kept)
 
     def _rated(self, hood: Hood, losses: Array, state: State) -> Array:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .options import option
-from .outcome import Exchange, Reason, Stage, State
+from .outcome import CONTINUE, Exchange, Reason, Stage, State
 from .ranking import best
 from .requests import ME, Inspect, Peer, Request
 from .selector import Deciding, Draws, Hood, Selector
@@ -65,9 +65,9 @@ class Dpfl(Selector):
             rest = tuple(p for p in hood.peers if p not in chosen)
             losses = yield Inspect(everyone, groups=tuple((ME, *chosen, p) for p in rest))
             gains = loss - losses
-            fired = "continue" if gains.max() >= 0 else "committed"
-            trace.append(Stage(hood.anchors, fired, advantage=float(gains.max())))
-            if fired == "committed":
+            grows = gains.max() >= 0
+            trace.append(Stage(hood.anchors, CONTINUE if grows else Reason.COMMITTED, advantage=float(gains.max())))
+            if not grows:
                 break
             chosen = (*chosen, *best(rest, gains, 1, rng))
             loss = losses.min()

@@ -26,9 +26,9 @@ Ask = Callable[[Peer, npt.NDArray[np.intp]], npt.ArrayLike]
 def drive(decision: Decision, ask: Ask, *, scoring: Scoring = LABEL_ERRORS) -> Outcome:
     """Answer every probe by asking each peer for what it is asked and nothing else, and return the outcome.
 
-    ``ask(peer, anchors)`` gives one peer's losses on the anchors with these numbers. `scoring` says what it sends for
+    `ask(peer, anchors)` gives one peer's losses on the anchors with these numbers. `scoring` says what it sends for
     and how it scores that; a rule that wants something else is refused, because errors of labels are no evidence about
-    latents. Rules that remember hand their memory over in ``outcome.state``: pass it to the next ``begin``.
+    latents. Rules that remember hand their memory over in `outcome.state`: pass it to the next `begin`.
     """
     while (probe := decision.request) is not None:
         _check(probe, decision.selector, scoring)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp
 
-from .outcome import Outcome, Reason, Stage
+from .outcome import CONTINUE, Fired, Outcome, Reason, Stage
 from .requests import Peer
 from .theory import information_bound
 
@@ -33,12 +33,12 @@ def conclusion(outcome: Outcome) -> str:
     return f"{verb} {who}: {_why(outcome)} ({spent})."
 
 
-_ENDS = {
-    "certified": "certified",
-    "cost": "more evidence cannot pay, so gossip",
-    "exhausted": "no anchors left, so gossip",
-    "committed": "commit",
-    "continue": "ask on",
+_ENDS: dict[Fired, str] = {
+    Reason.CERTIFIED: "certified",
+    Reason.COST: "more evidence cannot pay, so gossip",
+    Reason.EXHAUSTED: "no anchors left, so gossip",
+    Reason.COMMITTED: "commit",
+    CONTINUE: "ask on",
 }
 
 _WHY = {
@@ -56,11 +56,14 @@ _WHY = {
 
 
 def _end(stage: Stage) -> str:
-    if stage.test not in ("wealth", "trim") or stage.fired == "continue":
+    if stage.test not in ("wealth", "trim") or stage.fired == CONTINUE:
         return _ENDS.get(stage.fired, stage.fired)
     trimmed = stage.test == "trim" and any(_reached(stage))
     then = "so draw among the others" if trimmed else "so gossip"
-    ends = {"cost": f"more evidence is not expected to pay, {then}", "exhausted": f"no anchors left, {then}"}
+    ends: dict[Fired, str] = {
+        Reason.COST: f"more evidence is not expected to pay, {then}",
+        Reason.EXHAUSTED: f"no anchors left, {then}",
+    }
     return ends.get(stage.fired, "nobody else is left to drop" if trimmed else _ENDS[stage.fired])
 
 
@@ -118,7 +121,7 @@ def _certificate(stage: Stage, peers: Sequence[Peer]) -> str:
 
 
 def _price(stage: Stage) -> str:
-    if stage.next_cost is None or stage.advantage is None or stage.width is None or stage.fired == "certified":
+    if stage.next_cost is None or stage.advantage is None or stage.width is None or stage.fired == Reason.CERTIFIED:
         return ""
     most = information_bound(stage.advantage, stage.width)
     sign = ">=" if stage.next_cost >= most else "<"

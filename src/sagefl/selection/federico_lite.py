@@ -13,7 +13,7 @@ and the pulled shared blocks with weights pi, normalised over them.
 
 Ours. pi is a moving average (half old, half new); the models asked keep together the share they had, so that those not
 asked keep theirs, and no share falls below 1e-6. Neighbours never asked start with an even share, as oneself does. The
-samples are the anchor pool: on its own training samples a client's own model explains everything (``split="train"``).
+samples are the anchor pool: on its own training samples a client's own model explains everything (`split="train"`).
 M = 3 and epsilon = .3 are ours.
 """
 

@@ -13,8 +13,8 @@ eq:radius: a union bound over all d that started, not over those still racing, a
 Even-Dar's sum over all sample sizes. A peer drops out when its risk exceeds the lowest by more than 2r. Certificate:
 with probability at least 1 - delta all d L intervals hold; then the best neighbour never drops out, every one that
 does is truly worse, and a sole survivor is the best. That is Vanilla SAGE's certificate at a lower price, and it says
-nothing about gossip. With several left when the anchors are used up, ``finish="gossip"`` draws one of the survivors
-(RG's own draw if nobody dropped out) and ``finish="commit"`` takes the lowest risk; neither carries the certificate.
+nothing about gossip. With several left when the anchors are used up, `finish="gossip"` draws one of the survivors
+(RG's own draw if nobody dropped out) and `finish="commit"` takes the lowest risk; neither carries the certificate.
 A single neighbour is taken unasked. Anchors are reused over rounds, so like every guarantee per round it is
 approximate after the first.
 """
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from .options import option
-from .outcome import Exchange, Reason, Stage, State
+from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
 from .ranking import best
 from .requests import Peer, Probe
 from .selector import Deciding, Draws, Hood
@@ -55,7 +55,7 @@ class HoeffdingRace(CertifiedSelector):
         """Race until one is left or the anchors are used up."""
         if len(hood.peers) == 1:
             return Exchange.select(hood.peers[0], Reason.ONLY)
-        if (exchange := self.unprobed(hood, rng)) is not None:
+        if (exchange := self.without_probing(hood, rng)) is not None:
             return exchange
         racing, looked = hood.peers, 0
         sums = dict.fromkeys(hood.peers, 0.0)
@@ -69,7 +69,7 @@ class HoeffdingRace(CertifiedSelector):
             looked, r = m, self.stage_radius(m, hood)
             ranked = sorted(risks[p] for p in racing)
             racing = tuple(p for p in racing if risks[p] - ranked[0] <= 2 * r)
-            fired = "certified" if len(racing) == 1 else "continue" if m_next is not None else self._end
+            fired: Fired = Reason.CERTIFIED if len(racing) == 1 else CONTINUE if m_next is not None else self._end
             look = tuple(risks[p] for p in hood.peers)  # of dropped peers, as they were when they dropped out
             trace.append(Stage(m, fired, "gap", look, r, 2 * r, gap=ranked[1] - ranked[0]))
             if len(racing) == 1:
@@ -84,5 +84,5 @@ class HoeffdingRace(CertifiedSelector):
         return best(racing, [-risks[p] for p in racing], 1, rng)[0]
 
     @property
-    def _end(self) -> str:
-        return "committed" if self.finish == "commit" else "exhausted"
+    def _end(self) -> Reason:
+        return Reason.COMMITTED if self.finish == "commit" else Reason.EXHAUSTED

@@ -9,7 +9,7 @@ the neighbours for which gain outweighs energy. Receivers average what arrives w
 
 Ours. gain(i -> j) = 1 - exp(-2 delta) with delta = loss_j - loss_i where positive, else 0; j is served if gain / energy
 exceeds theta = .1, one threshold for all nodes. The loss is the training loss of the round. A link costs 1; with
-``energy=distance`` nodes stand at random places of the unit square, publish their coordinates, and a link costs
+`energy=distance` nodes stand at random places of the unit square, publish their coordinates, and a link costs
 (distance / mean distance)^2, a free-space law in place of the paper's radio model. Only the shared block is sent. A
 lower loss says who has learnt more (or has the easier data), not who is compatible: the method does not claim that.
 Traffic stands in the row of the sender: models and bytes it sends, losses it reads.
@@ -70,7 +70,7 @@ class OcdFL(Selector):
             energies = self._energies(np.ravel(x) - state["x"], np.ravel(y) - state["y"], hood)
         worth = gain(np.ravel(losses[:-1]), float(losses[-1])) / energies
         served = tuple(p for p, w in zip(hood.peers, worth, strict=True) if w > self.theta)
-        look = Stage(0, "committed", scores=tuple(map(float, worth)))
+        look = Stage(0, Reason.COMMITTED, scores=tuple(map(float, worth)))
         return Exchange.push(served, Reason.COMMITTED if served else Reason.NONE, (look,), state)
 
     def _placed(self, state: State, rng: Draws) -> Any:

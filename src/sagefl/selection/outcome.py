@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from .requests import Peer
 
-__all__ = ["Exchange", "Outcome", "Reason", "Stage", "State", "decode", "encode"]
+__all__ = ["CONTINUE", "Exchange", "Fired", "Outcome", "Reason", "Stage", "State", "decode", "encode"]
 
 State = dict[str, Any]
 """Per-client memory across rounds: arrays and JSON values, nothing else."""
@@ -38,6 +38,12 @@ class Reason(StrEnum):
     NONE = "none"  # no exchange: no active neighbour, or the rule never exchanges
 
 
+CONTINUE: Final = "continue"
+"""What a look led to after which the rule asks for more; every other look led to the reason that ends the decision."""
+
+Fired = Reason | Literal["continue"]
+
+
 def audited(meaning: str) -> Any:
     """A field of `Stage` that the audit of a decision keeps a column for; None where a rule does not use it."""
     return field(default=None, metadata={"meaning": meaning})
@@ -48,7 +54,7 @@ class Stage:
     """One look at the evidence. Fields a rule does not use stay None; lists have the peers' order."""
 
     anchors: int
-    fired: str  # certified | cost | exhausted | committed | continue
+    fired: Fired  # what it led to
     test: str | None = audited("what the certificate looks at: advantage, gap, wealth, trim or sign")
     risks: tuple[float, ...] | None = audited("each peer's mean loss on the anchors it was asked about")
     radius: float | None = audited("r of eq:radius")
@@ -186,6 +192,8 @@ def _line(stage: Stage) -> dict[str, Any]:
 
 def _stage(line: dict[str, Any]) -> Stage:
     values: dict[str, Any] = {k: tuple(decode(v)) if isinstance(v, list) else decode(v) for k, v in line.items()}
+    if values["fired"] != CONTINUE:
+        values["fired"] = Reason(values["fired"])
     return Stage(**values)
 
 

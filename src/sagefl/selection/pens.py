@@ -13,7 +13,7 @@ everybody always is. A client that keeps nobody, or none of whose kept neighbour
 active ones. The draw of phase two is the one RG would make where all are kept. Clients pull, in synchronous rounds,
 and merge the shared block only; the evaluation is of the peer's full predictor, its own head included.
 The defaults n_sampled = 3, m = 2, T1 = 40 % of the rounds give the transfers the SAGE paper reports (CommOH 1.784 at
-T = 250); ``pens-original`` has 10, 2 and 80 %.
+T = 250); `pens-original` has 10, 2 and 80 %.
 
 Two mistakes of public ports, not made here: with fewer than n_sampled neighbours never to merge in phase one, and to
 evaluate one's own model on the peer's data.

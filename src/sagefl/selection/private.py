@@ -2,8 +2,8 @@
 
 A peer perturbs each label before it answers. For k classes at privacy epsilon per answer:
 
-* ``k-rr``: the true label with probability p = e^eps/(e^eps + k - 1), any other with q = 1/(e^eps + k - 1) each;
-* ``bitwise``: the one-hot label, every bit kept with probability e^(eps/2)/(1 + e^(eps/2)); the receiver reads bit y.
+* `k-rr`: the true label with probability p = e^eps/(e^eps + k - 1), any other with q = 1/(e^eps + k - 1) each;
+* `bitwise`: the one-hot label, every bit kept with probability e^(eps/2)/(1 + e^(eps/2)); the receiver reads bit y.
 
 The observed 0-1 loss X~ has E X~ = (1 - p) + (p - q) X, so differences between peers shrink by (p - q) and nothing
 else changes: feed X~ itself with M = 1 and multiply lambda by (p - q) (`priced_for`). That is the same comparison as

@@ -1,7 +1,7 @@
 """Selectors by id.
 
 A class with an `id` registers itself when its module is imported. Built-in selectors are the modules of this package;
-third parties name theirs in the entry-point group ``sagefl.selectors``, so a new selector is one file anywhere.
+third parties name theirs in the entry-point group `sagefl.selectors`, so a new selector is one file anywhere.
 """
 
 from __future__ import annotations
@@ -80,6 +80,6 @@ def make(id: str, **options: Any) -> Selector:
 
 
 def nearest(word: str, words: Any) -> str:
-    """``, did you mean X?`` where something close exists, else nothing."""
+    """`, did you mean X?` where something close exists, else nothing."""
     close = difflib.get_close_matches(word, list(words), n=1)
     return f", did you mean {close[0]!r}?" if close else ""

@@ -49,7 +49,7 @@ ME: Final = "@me"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask `peers` about anchors ``start <= i < stop``; the answer is a (peers x new anchors) array of losses in [0, M].
+    """Ask `peers` about anchors `start <= i < stop`; the answer is a (peers x new anchors) array of losses in [0, M].
 
     `scoring` is what a peer sends back per anchor and how the receiver scores it. `mask` (peers x new anchors) says who
     answers which anchor; None means everybody answers all. Entries that were not asked come back as NaN.
@@ -78,7 +78,7 @@ class Probe:
 class Inspect:
     """Move the full models of `peers` here and evaluate them on one of the receiver's own splits.
 
-    The answer is one number per peer, or with ``metric="losses"`` a row of per-sample losses per peer. With `groups`
+    The answer is one number per peer, or with `metric="losses"` a row of per-sample losses per peer. With `groups`
     the answer is one number per group, of the *average* of its members' models; members must be among `peers`. `ME`
     may appear anywhere.
     """
@@ -110,7 +110,7 @@ class Inspect:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read something small that `peers` publish: ``head``, ``last-layer``, ``loss``, ``degree``, ``age``, ``mask`` ...
+    """Read something small that `peers` publish: `head`, `last-layer`, `loss`, `degree`, `age`, `mask` ...
 
     The answer is a sequence with one array (or number) per peer. Reading `ME` is free.
     """

@@ -1,10 +1,10 @@
 """SAGE-E: certify by betting on paired differences, stop when more evidence is not expected to pay.
 
 Beyond the SAGE paper: the same promise (a certified peer is worse than a random draw with probability at most delta,
-``E[R] <= R_RG + delta M``) on a fraction of the evidence, because all neighbours answer the same anchors and the
+`E[R] <= R_RG + delta M`) on a fraction of the evidence, because all neighbours answer the same anchors and the
 wealth process may be looked at as often as one likes (`sagefl.selection.betting`).
 
-Stops: ``predictive`` (rule B, a heuristic), ``voi`` (rule B0: stopping is right at confidence delta), ``none``.
+Stops: `predictive` (rule B, a heuristic), `voi` (rule B0: stopping is right at confidence delta), `none`.
 Options: looks every few anchors or at the paper's stages; a margin; a uniform draw from the certified set instead of
 its best; screening (after some anchors only the leader and two random others are asked); a history gate that skips
 probing where it has not paid lately. A single neighbour is taken without a probe.
@@ -53,14 +53,14 @@ class SageE(BettingSelector):
         if self.margin >= self.loss_bound:
             raise ValueError(f"margin must be below M = {self.loss_bound:g}, got {self.margin!r}")
 
-    def unprobed(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
-        """Nothing to ask, or not worth asking here."""
-        exchange = super().unprobed(hood, state, rng)
+    def without_probing(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
+        """As for every betting rule; and where the gate is shut, gossip."""
+        exchange = super().without_probing(hood, state, rng)
         if exchange is None and self.gate and Gate.of(state).shut(rng):
             return Exchange.gossip(rng.gossip(hood), Reason.GATED)
         return exchange
 
-    def begun(self, degree: int) -> Evidence:
+    def no_evidence(self, degree: int) -> Evidence:
         """Bets that peers beat a random draw, by the margin if there is one."""
         return Evidence(degree, self.delta, self.margin / self.loss_bound)
 
@@ -76,17 +76,16 @@ class SageE(BettingSelector):
         """The peer with the largest wealth; after screening the frozen one."""
         return seen.strongest(range(seen.degree), rng) if seen.leader is None else seen.leader
 
-    def concluded(
-        self, hood: Hood, seen: Evidence, fired: str, trace: Sequence[Stage], state: State, rng: Draws
+    def conclude(
+        self, hood: Hood, seen: Evidence, why: Reason, trace: Sequence[Stage], state: State, rng: Draws
     ) -> Exchange:
         """A certified peer, or gossip; the gate remembers what the decision was worth."""
-        chosen = self.chosen(seen, rng) if fired == "certified" else None
+        chosen = self.chosen(seen, rng) if why is Reason.CERTIFIED else None
         worth = (0.0 if chosen is None else self.loss_bound * seen.advantage(chosen)) - self.probe_cost * seen.spent
         memory = Gate.of(state).after(worth).state() if self.gate else None
         if chosen is None:
-            reason = Reason.COST if fired == "cost" else Reason.EXHAUSTED
-            return Exchange.gossip(rng.gossip(hood), reason, trace, memory)
-        return Exchange.select(hood.peers[chosen], Reason.CERTIFIED, trace, memory)
+            return Exchange.gossip(rng.gossip(hood), why, trace, memory)
+        return Exchange.select(hood.peers[chosen], why, trace, memory)
 
     def chosen(self, seen: Evidence, rng: Draws) -> int:
         """From the certified set: the largest current wealth, or a uniform draw (the set is jointly safe)."""

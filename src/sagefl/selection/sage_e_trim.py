@@ -29,7 +29,7 @@ __all__ = ["SageETrim"]
 class SageETrim(BettingSelector):
     """A uniform draw among the peers not certified to be worse than gossip.
 
-    Its reason ``certified`` means that somebody was dropped: the certificate is about those, and on the average about
+    Its reason `certified` means that somebody was dropped: the certificate is about those, and on the average about
     the rest. Nothing is proven about the one that was drawn.
     """
 
@@ -37,7 +37,7 @@ class SageETrim(BettingSelector):
     summary: ClassVar[str] = "drop peers certified worse than a random draw, draw among the rest"
     test: ClassVar[str] = "trim"
 
-    def begun(self, degree: int) -> Evidence:
+    def no_evidence(self, degree: int) -> Evidence:
         """Bets that peers are worse than a random draw."""
         return Evidence(degree, self.delta, sign=-1)
 
@@ -58,12 +58,12 @@ class SageETrim(BettingSelector):
         kept = self.survivors(seen)
         return seen.claim(seen.strongest(kept, rng), (seen.degree - 1) / seen.degree / (len(kept) - 1))
 
-    def concluded(
-        self, hood: Hood, seen: Evidence, fired: str, trace: Sequence[Stage], state: State, rng: Draws
+    def conclude(
+        self, hood: Hood, seen: Evidence, why: Reason, trace: Sequence[Stage], state: State, rng: Draws
     ) -> Exchange:
         """A uniform draw among the survivors; certified if anybody was dropped."""
         kept = self.survivors(seen)
         peer = rng.pick([hood.peers[j] for j in kept], "gossip")
         if len(kept) < seen.degree:
             return Exchange.select(peer, Reason.CERTIFIED, trace)
-        return Exchange.gossip(peer, Reason.COST if fired == "cost" else Reason.EXHAUSTED, trace)
+        return Exchange.gossip(peer, Reason.COST if why is Reason.COST else Reason.EXHAUSTED, trace)

@@ -1,7 +1,7 @@
 """SAGE-E-vanilla: best against the rest by exact sign tests.
 
 For the empirically best peer j and every other l let b = #(l wrong, j right), c = #(j wrong, l right); certify iff for
-every l ``P(Bin(b + c, 1/2) <= c) <= delta/((d-1) L)``. The same question as Vanilla SAGE (is this the best peer?), but
+every l `P(Bin(b + c, 1/2) <= c) <= delta/((d-1) L)`. The same question as Vanilla SAGE (is this the best peer?), but
 paired and exact instead of two Hoeffding intervals; unresolved decisions gossip. The sign test is about 0-1 losses.
 
 Valid because a wrong certificate must reject the true best peer l against the chosen j: d-1 wrong choices of j, L
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .outcome import Exchange, Reason, Stage, State
+from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
 from .requests import Array, Mask
 from .selector import Deciding, Draws, Hood
 from .staged import CertifiedSelector, Look, pairwise_stages
@@ -51,7 +51,7 @@ class SageEVanilla(CertifiedSelector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Stage by stage until every sign test rejects or the anchors end."""
-        if (exchange := self.unprobed(hood, rng)) is not None:
+        if (exchange := self.without_probing(hood, rng)) is not None:
             return exchange
         trace: list[Stage] = []
         look: Look | None = None
@@ -61,17 +61,20 @@ class SageEVanilla(CertifiedSelector):
             look, wrong = Look.at(m, losses, look), np.concatenate([wrong, self.errors(losses)], axis=1)
             best = self.leader(look, hood, rng)
             p_value, level = worst_p_value(wrong, hood.peers.index(best)), self.level(hood)
-            fired = "certified" if p_value <= level else "exhausted" if m_next is None else "continue"
+            certified = p_value <= level
+            fired: Fired = Reason.CERTIFIED if certified else CONTINUE if m_next is not None else Reason.EXHAUSTED
             # As log-wealth, a p-value p counts -log p: larger is stronger, the threshold is -log of the level.
             strength = 0.0 - log(max(p_value, TINY))
             trace.append(replace(look.stage(fired, "sign"), wealth=(strength,), threshold=-log(level)))
-            if fired == "certified":
+            if certified:
                 return Exchange.select(best, Reason.CERTIFIED, trace)
         return Exchange.gossip(rng.gossip(hood), Reason.EXHAUSTED, trace)
 
-    def unprobed(self, hood: Hood, rng: Draws) -> Exchange | None:
-        """Nobody there, a single neighbour, or a pool below the first stage."""
-        return Exchange.gossip(hood.peers[0], Reason.ONLY) if len(hood.peers) == 1 else super().unprobed(hood, rng)
+    def without_probing(self, hood: Hood, rng: Draws) -> Exchange | None:
+        """As for every staged rule; and a single neighbour is taken unasked."""
+        if len(hood.peers) == 1:
+            return Exchange.gossip(hood.peers[0], Reason.ONLY)
+        return super().without_probing(hood, rng)
 
     def level(self, hood: Hood) -> float:
         """What every p-value must not exceed: delta/((d-1) L)."""

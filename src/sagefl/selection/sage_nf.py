@@ -28,5 +28,5 @@ class SageNF(VanillaSage):
 
     def unresolved(self, look: Look, r: float, trace: list[Stage], hood: Hood, rng: Draws) -> Exchange:
         """All anchors used and nothing certified: take the empirical best."""
-        trace.append(look.stage("committed", "gap", r, 2 * r))
+        trace.append(look.stage(Reason.COMMITTED, "gap", r, 2 * r))
         return Exchange.select(self.leader(look, hood, rng), Reason.COMMITTED, trace)

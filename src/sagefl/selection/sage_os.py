@@ -4,8 +4,8 @@ Algorithm 1 of "SAGE: Optimal-Stopping Peer Selection for Decentralised Federate
 Anagnostopoulos), with eq:gossip-cert as certificate and eq:gossip-switch as stopping rule.
 
 Where the paper is silent or inconsistent: equal risks are broken at random; L counts the nominal stages even where
-the pool truncates them; ``cost="cumulative"`` (preset ``sage-os-table``) is the price that reproduces the paper's
-evidence table, which the printed incremental price does not; ``radius="tight"`` is a valid, sharper width.
+the pool truncates them; `cost="cumulative"` (preset `sage-os-table`) is the price that reproduces the paper's
+evidence table, which the printed incremental price does not; `radius="tight"` is a valid, sharper width.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 
 from . import theory
 from .options import option
-from .outcome import Exchange, Reason, Stage, State
+from .outcome import CONTINUE, Exchange, Reason, Stage, State
 from .selector import Deciding, Draws, Hood
 from .staged import SAGE_PAPER, CertifiedSelector, Look, pairwise_stages
 
@@ -42,7 +42,7 @@ class SageOS(CertifiedSelector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Algorithm 1, line by line."""
-        if (exchange := self.unprobed(hood, rng)) is not None:
+        if (exchange := self.without_probing(hood, rng)) is not None:
             return exchange
         trace: list[Stage] = []
         look: Look | None = None
@@ -53,15 +53,15 @@ class SageOS(CertifiedSelector):
             width = theory.certificate_width(r, len(hood.peers), tight=self.radius == "tight")
             cost = None if m_next is None else self.stage_cost(m, m_next, hood)
             if look.advantage > width:
-                trace.append(look.stage("certified", "advantage", r, width, cost))
+                trace.append(look.stage(Reason.CERTIFIED, "advantage", r, width, cost))
                 return Exchange.select(self.leader(look, hood, rng), Reason.CERTIFIED, trace)
             if cost is None:
-                trace.append(look.stage("exhausted", "advantage", r, width))
+                trace.append(look.stage(Reason.EXHAUSTED, "advantage", r, width))
                 return Exchange.gossip(rng.gossip(hood), Reason.EXHAUSTED, trace)
             if cost >= theory.information_bound(look.advantage, width):
-                trace.append(look.stage("cost", "advantage", r, width, cost))
+                trace.append(look.stage(Reason.COST, "advantage", r, width, cost))
                 return Exchange.gossip(rng.gossip(hood), Reason.COST, trace)
-            trace.append(look.stage("continue", "advantage", r, width, cost))
+            trace.append(look.stage(CONTINUE, "advantage", r, width, cost))
         raise AssertionError("the last stage always ends the decision")
 
     def stage_cost(self, anchors: int, next_anchors: int, hood: Hood) -> float:

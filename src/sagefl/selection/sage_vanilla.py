@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .outcome import Exchange, Reason, Stage, State
+from .outcome import CONTINUE, Exchange, Reason, Stage, State
 from .selector import Deciding, Draws, Hood
 from .staged import SAGE_PAPER, CertifiedSelector, Look, pairwise_stages
 
@@ -27,7 +27,7 @@ class VanillaSage(CertifiedSelector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Probe stage by stage until eq:stop holds or the anchors end."""
-        if (exchange := self.unprobed(hood, rng)) is not None:
+        if (exchange := self.without_probing(hood, rng)) is not None:
             return exchange
         trace: list[Stage] = []
         look: Look | None = None
@@ -36,14 +36,14 @@ class VanillaSage(CertifiedSelector):
             look = Look.at(m, losses, look)
             r = self.stage_radius(m, hood)
             if look.gap is not None and look.gap > 2 * r:
-                trace.append(look.stage("certified", "gap", r, 2 * r))
+                trace.append(look.stage(Reason.CERTIFIED, "gap", r, 2 * r))
                 return Exchange.select(self.leader(look, hood, rng), Reason.CERTIFIED, trace)
             if m_next is None:
                 return self.unresolved(look, r, trace, hood, rng)
-            trace.append(look.stage("continue", "gap", r, 2 * r))
+            trace.append(look.stage(CONTINUE, "gap", r, 2 * r))
         raise AssertionError("the last stage always ends the decision")
 
     def unresolved(self, look: Look, r: float, trace: list[Stage], hood: Hood, rng: Draws) -> Exchange:
         """All anchors used and nothing certified: abstain."""
-        trace.append(look.stage("exhausted", "gap", r, 2 * r))
+        trace.append(look.stage(Reason.EXHAUSTED, "gap", r, 2 * r))
         return Exchange.gossip(rng.gossip(hood), Reason.EXHAUSTED, trace)

@@ -148,7 +148,7 @@ class Selector(ABC):
     ) -> Decision:
         """Start one decision in ask-and-answer form.
 
-        Two things are the caller's. `seed` must differ from decision to decision, as ``(run, round, client)`` does;
+        Two things are the caller's. `seed` must differ from decision to decision, as `(run, round, client)` does;
         `round` and `me` are for rules to read and do not enter it, so that with a constant seed all clients draw the
         same peer. And the order of the anchors is to be random, fixed before anybody is asked and shuffled anew every
         round: a pool sorted by class voids every certificate.

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from . import theory
 from .options import option
-from .outcome import Exchange, Reason, Stage
+from .outcome import Exchange, Fired, Reason, Stage
 from .requests import Array, Peer, Probe
 from .scoring import Scoring, kinds, losses, scoring
 from .selector import Draws, Hood, Selector
@@ -53,7 +53,7 @@ class Look:
 
     def stage(
         self,
-        fired: str,
+        fired: Fired,
         test: str | None = None,
         radius: float | None = None,
         width: float | None = None,
@@ -104,7 +104,7 @@ class StagedSelector(Selector):
         first: Peer = hood.peers[tied[0] if self.ties == "lowest-index" else rng.pick(tied, "ties")]
         return first
 
-    def unprobed(self, hood: Hood, rng: Draws) -> Exchange | None:
+    def without_probing(self, hood: Hood, rng: Draws) -> Exchange | None:
         """The two cases in which there is nothing to look at: nobody there, or a pool below the first stage."""
         if not hood.peers:
             return Exchange.none()

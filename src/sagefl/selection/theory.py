@@ -35,7 +35,7 @@ def radius(
 ) -> float:
     """Confidence radius r of every empirical risk after `anchors` anchors (eq:radius).
 
-    ``r = M sqrt(log(2 d L / delta) / (2 m))``: Hoeffding with a union bound over peers and looks.
+    `r = M sqrt(log(2 d L / delta) / (2 m))`: Hoeffding with a union bound over peers and looks.
 
     >>> [round(2 * radius(m, degree=6), 4) for m in SCHEDULE]
     [0.8785, 0.6212, 0.4392, 0.3106]
@@ -51,7 +51,7 @@ def radius(
 def certificate_width(radius: float, degree: int, *, tight: bool = False) -> float:
     """What the advantage must exceed: 2r (eq:gossip-cert), or 2r(1 - 1/d).
 
-    The tighter width holds on the same event: in ``R_RG - R_j = (1/d) sum_i (R_i - R_j)`` the term i = j is exactly 0.
+    The tighter width holds on the same event: in `R_RG - R_j = (1/d) sum_i (R_i - R_j)` the term i = j is exactly 0.
     """
     return 2 * radius * (1 - 1 / degree) if tight else 2 * radius
 
@@ -62,9 +62,9 @@ def can_certify(width: float, degree: int, loss_bound: float = 1.0) -> bool:
 
 
 def stage_cost(probe_cost: float, degree: int, anchors: int, next_anchors: int, *, cumulative: bool = False) -> float:
-    """Price of the next stage in risk units (eq:stage-cost): ``lambda d (m_next - m)``.
+    """Price of the next stage in risk units (eq:stage-cost): `lambda d (m_next - m)`.
 
-    `cumulative` charges ``lambda d m_next`` instead; the paper's evidence table fits that far better (see the audit),
+    `cumulative` charges `lambda d m_next` instead; the paper's evidence table fits that far better (see the audit),
     but only the incremental price carries the proof.
     """
     return probe_cost * degree * (next_anchors if cumulative else next_anchors - anchors)
@@ -75,7 +75,7 @@ def sufficient_anchors(
 ) -> int:
     """Fewest anchors that guarantee separation at risk gap `gap` (eq:samplecomplexity).
 
-    The smallest integer m with ``m > 8 M^2 / Delta^2 log(2 d L / delta)``.
+    The smallest integer m with `m > 8 M^2 / Delta^2 log(2 d L / delta)`.
 
     >>> sufficient_anchors(gap=0.2, degree=6)
     1235
@@ -87,7 +87,7 @@ def sufficient_anchors(
 def lower_bound(gap: float, delta: float = DELTA, loss_bound: float = 1.0) -> float:
     """Anchors that *no* rule can do without at risk gap `gap` (eq:lower, first inequality).
 
-    ``m >= (1 - Delta^2/M^2)/8 * M^2/Delta^2 * log(1/(4 delta))`` for two peers. The theorem is stated for gaps up to
+    `m >= (1 - Delta^2/M^2)/8 * M^2/Delta^2 * log(1/(4 delta))` for two peers. The theorem is stated for gaps up to
     M/2 and delta below 1/4, so other arguments are refused.
     """
     _positive(gap=gap, loss_bound=loss_bound)
@@ -98,12 +98,12 @@ def lower_bound(gap: float, delta: float = DELTA, loss_bound: float = 1.0) -> fl
 
 
 def dominance_threshold(probe_cost: float, degree: int, first_stage: int = SCHEDULE[0]) -> float:
-    """Value of perfect peer information below which immediate gossip is optimal (eq:dominance): ``lambda d m_1``."""
+    """Value of perfect peer information below which immediate gossip is optimal (eq:dominance): `lambda d m_1`."""
     return probe_cost * degree * first_stage
 
 
 def information_bound(advantage: float, width: float) -> float:
-    """The most that perfect information could still gain over gossip (eq:vpi): ``[A + 2r]_+``."""
+    """The most that perfect information could still gain over gossip (eq:vpi): `[A + 2r]_+`."""
     return max(advantage + width, 0.0)
 
 
@@ -133,7 +133,7 @@ def degree_condition(
 ) -> bool:
     """Whether a denser neighbourhood stops no later at this stage (eq:degcond).
 
-    ``lambda (m_next - m) d sqrt(2 m log(2 d L / delta)) >= M``. At the paper's settings it fails for d <= 2 at the
+    `lambda (m_next - m) d sqrt(2 m log(2 d L / delta)) >= M`. At the paper's settings it fails for d <= 2 at the
     first stage and holds everywhere else.
 
     >>> [degree_condition(16, 32, degree) for degree in (1, 2, 3)]
@@ -147,7 +147,7 @@ def probe_price(input_bytes: float, answer_bytes: float, model_bytes: float, ris
     """Lambda from byte prices (eq:lambda): how much risk one anchor-peer evaluation must be worth.
 
     `risk_per_model` is the drop in risk for which you would just pay one more model transfer; it fixes the exchange
-    rate chi between bytes and risk, and ``lambda = (input + answer) * risk_per_model / model``.
+    rate chi between bytes and risk, and `lambda = (input + answer) * risk_per_model / model`.
 
     >>> f"{probe_price(784, 1, 864_000, risk_per_model=0.05):.1e}"   # Fashion-MNIST, float32 model
     '4.5e-05'

@@ -31,7 +31,7 @@ from ..runs.replaying import how_told, replay_one
 from ..selection import Outcome, Selector, State, make, replay
 from ..selection.betting import paired_differences, upper_bounds
 from ..selection.explain import conclusion, stage_sentence
-from ..selection.outcome import Stage
+from ..selection.outcome import CONTINUE, Fired, Reason, Stage
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.recorded import RecordedLosses
 from ..selection.requests import Array, Peer
@@ -106,7 +106,8 @@ def _last_stage(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the record alone says: the last look."""
     if not row.get("stages"):
         return {"stages": [], "sentences": []}
-    fired = row["reason"] if row["reason"] in ("certified", "cost", "exhausted", "committed") else "continue"
+    ended = row["reason"] in ("certified", "cost", "exhausted", "committed")
+    fired: Fired = Reason(row["reason"]) if ended else CONTINUE
     values: dict[str, Any] = {name: tuple(v) if isinstance(v := row.get(name), list) else v for name in AUDITED}
     stage = Stage(anchors=row["anchors"], fired=fired, **values)
     sentence = stage_sentence(stage, row["peers"])
