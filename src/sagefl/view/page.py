@@ -1,7 +1,7 @@
-"""The HTML around the files in `static/`: with links to them for the live page, with all of them inside for a report.
+"""The HTML around the files in `static/`: the live page links to them, a report contains them.
 
-There is no build step. A report puts the modules one after another, imports and exports taken away; their top-level
-names must therefore differ, which a test checks. Everything that comes from a run directory enters as JSON and is put
+There is no build step. A report puts the modules one after another without their imports and exports, so their
+top-level names must differ, which a test checks. Everything that comes from a run directory enters as JSON and appears
 on the page as text, never as HTML; scripts are allowed by their hash alone.
 """
 
@@ -53,7 +53,7 @@ def asset(name: str) -> str:
 
 @cache
 def plotly_source() -> str:
-    """plotly.min.js from plotly's Python package, found without importing it."""
+    """plotly.min.js from plotly's Python package, without importing the package."""
     spec = find_spec("plotly")
     for place in (spec.submodule_search_locations or []) if spec else []:
         path = Path(place) / "package_data" / "plotly.min.js"
@@ -69,14 +69,14 @@ def bundle() -> str:
 
 
 def live_page(title: str = "sagefl") -> str:
-    """The page of the server; everything it needs is fetched from beside it."""
+    """The server's page; the browser fetches everything else from the server."""
     head = '<link rel="stylesheet" href="static/style.css"><link rel="icon" href="static/icon.svg">'
     preload = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in MODULES)
     return _document(title, head + preload, '<script type="module" src="static/main.js"></script>')
 
 
 def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str:
-    """One file that needs nothing else; the first paint does not wait for the chart library at its end."""
+    """One file that needs nothing else; the chart library is last, so that the page appears without waiting for it."""
     scripts = [bundle()]
     if charts:
         scripts += [plotly_source(), 'document.dispatchEvent(new Event("plotly-ready"));']

@@ -1,4 +1,4 @@
-"""Values as compact JSON that a browser reads: no NaN, no more digits than asked for, safe inside a script element."""
+"""Values as compact JSON for a browser: no NaN, limited digits, safe inside a script element."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["embedded", "numbers", "plain", "text"]
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """JSON values for NumPy's and tuples; None for numbers that JSON lacks; floats to `digits` significant digits."""
+    """NumPy values and tuples as JSON values, NaN and infinity as None, floats with `digits` significant digits."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -30,7 +30,7 @@ def plain(value: Any, digits: int | None = None) -> Any:
 
 
 def numbers(values: Iterable[Any], digits: int = 6) -> list[Any]:
-    """A column for a chart."""
+    """A column of numbers for a chart."""
     return [plain(v, digits) for v in values]
 
 
@@ -40,5 +40,5 @@ def text(value: Any) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON to put inside a script element: nothing in it can close the element or open another."""
+    """JSON for the inside of a script element, which it can neither end nor nest."""
     return text(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

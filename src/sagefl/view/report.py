@@ -1,7 +1,7 @@
 """`sagefl report`: the page's views frozen in one self-contained file.
 
-Charts, network and reasons of every round are whole. Stage-by-stage traces are kept for some rounds, spread evenly from
-the first to the last, because all of a long run's would be most of the file; other rounds show their record.
+Charts, network and reasons are complete for every round. Stage-by-stage traces are kept for a few rounds, spread evenly
+from the first to the last, because those of all rounds would make up most of the file; other rounds show their record.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .world import world
 
 __all__ = ["decision_page", "report_page", "write_page"]
 
-DETAILED = 8  # rounds of each run whose decisions are kept stage by stage
+DETAILED = 8  # rounds of each run for which every decision is kept stage by stage
 
 
 def report_page(shelf: Shelf, *, detailed: int = DETAILED) -> str:
-    """Every run of the shelf in one page."""
+    """All runs in one page."""
     runs = shelf.runs()
     standings = shelf.standings()
     data: dict[str, Any] = {"version": __version__, "runs": standings, "data": {}, "map": grid()}
@@ -36,18 +36,18 @@ def report_page(shelf: Shelf, *, detailed: int = DETAILED) -> str:
 
 
 def decision_page(decision: dict[str, Any]) -> str:
-    """One decision by itself; it needs no charts and stays small."""
+    """One decision alone; it needs no charts, so the file stays small."""
     return frozen_page(f"sagefl decide: {decision.get('label', '')}"[:200], {"decision": decision}, charts=False)
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page; surrogates, which a file name can bring along, as question marks."""
+    """Write a page; surrogates, which may come from file names, become question marks."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(page.encode("utf-8", "replace"))
 
 
 def _frozen(run: Run, detailed: int) -> dict[str, Any]:
-    """All that the page would fetch of a run; what cannot be read is left out with its reason."""
+    """Everything that the page would fetch about a run; a part that cannot be read is replaced by the reason."""
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "rounds": lambda: tables.rounds(run),
         "decisions": lambda: tables.decisions(run),
@@ -66,7 +66,7 @@ def _or_why(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _traces(run: Run, detailed: int) -> dict[str, Any]:
-    """Unfolded decisions of evenly spread rounds, by round and client."""
+    """The stages of all decisions in evenly spread rounds, by round and client."""
     total = run.table("metrics").height
     count = min(detailed, total)
     chosen = sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
@@ -75,5 +75,5 @@ def _traces(run: Run, detailed: int) -> dict[str, Any]:
 
 
 def _compact(decision: dict[str, Any]) -> dict[str, Any]:
-    """Fewer digits, and nothing twice."""
+    """Without repetitions, and with fewer digits."""
     return plain({k: v for k, v in decision.items() if k != "audit"}, 7)  # type: ignore[no-any-return]

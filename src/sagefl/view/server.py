@@ -1,10 +1,10 @@
 """The local page: loopback only, a secret in the address, read-only.
 
-Every request must carry the token as the first part of its path and a Host header that names this machine (against DNS
-rebinding). Files are served from a fixed list, runs are looked up by id: no part of a request becomes a path.
+Every request must have the token as the first part of its path and a Host header that names this machine (against DNS
+rebinding). Files are served from a fixed list and runs are looked up by id, so no part of a request becomes a path.
 
-The page polls: an unchanged state answers 304, what changed is fetched from the round on that the page has not seen.
-The token is kept between starts, so that an open page finds the server again after a restart.
+The page polls: if nothing has changed the answer is 304, otherwise the page fetches the rounds it has not seen yet. The
+token is kept between starts, so that an open page finds the server again after a restart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
 class Guard:
-    """Lets nothing through without the token and a local Host, and adds the security headers to every answer."""
+    """Refuses requests without the token or a local Host, and adds the security headers to every answer."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app, self.token = app, token
@@ -117,7 +117,7 @@ def _number(query: dict[str, str], name: str) -> int:
 
 
 def _answered(make: Callable[[dict[str, str]], Any]) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that computes in a thread, answers JSON with an ETag, and says what is wrong in words."""
+    """An endpoint that computes in a thread and answers with JSON and an ETag; errors are one sentence."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -152,7 +152,7 @@ async def _static(request: Request) -> Response:
 
 
 async def _plotly(request: Request) -> Response:
-    """The chart library, compressed once; it changes only with its package, so the browser may keep it."""
+    """The chart library, compressed once; the browser may cache it, because it changes only with its package."""
     try:
         packed, tag = await run_in_threadpool(_packed_plotly)
     except SageflError as error:
@@ -178,7 +178,7 @@ def _packed_plotly() -> tuple[bytes, str]:
 
 
 def kept_token() -> str:
-    """This user's secret, made at the first start and readable by nobody else; where it cannot be kept, a fresh one."""
+    """This user's secret, made at the first start and readable by nobody else; a new one if it cannot be stored."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     path = state / "sagefl" / "view-token"
     try:
@@ -196,7 +196,7 @@ def kept_token() -> str:
 
 
 def listen(port: int | None) -> socket.socket:
-    """A loopback socket on the asked port; without one, on the usual port or, where that is taken, on any."""
+    """A loopback socket on the given port; by default on the usual port or, if that is taken, on any."""
     for candidate in (port,) if port is not None else (DEFAULT_PORT, 0):
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

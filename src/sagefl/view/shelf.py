@@ -1,7 +1,7 @@
-"""Which runs there are and how each stands, looked up for every request: runs appear, grow, stop and go on.
+"""Finds runs and says how far each one is. Every call looks again, because runs appear, grow, stop and continue.
 
-A place is a run directory, or a folder under which run directories lie (a comparison, a study). Nothing here locks or
-writes: the log, and when files last changed, tell whether a run is alive.
+A place is a run directory, or a folder with run directories somewhere below it (a comparison, a study). Nothing here
+locks or writes: the log and the times of the last changes show whether a run is alive.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = ["READING_ERRORS", "Run", "Shelf"]
 READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
 """What reading a damaged directory, or one from another version, may raise."""
 
-DEPTH = 4  # how deep below a given folder runs are looked for
-SILENT = 180.0  # seconds without a sign of life after which a run no longer counts as running
+DEPTH = 4  # how many levels below a given folder are searched for runs
+SILENT = 180.0  # seconds without any change after which a run no longer counts as running
 FILES = ("run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "summary.json", "events.log")
 Value = TypeVar("Value")
 
 
 class Kept:
-    """A cache of values that hold until the files they were computed from change."""
+    """Values computed from files, cached until the files change."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[Any, Any]] = {}
         self._lock = Lock()
 
     def get(self, name: str, signature: Any, make: Callable[[], Value]) -> Value:
-        """The value of `name`, computed again if its signature has changed."""
+        """The value of `name`, computed again when its signature has changed."""
         with self._lock:
             held = self._held.get(name)
         if held is None or held[0] != signature:
@@ -66,7 +66,7 @@ class Run:
         self.kept = Kept()
 
     def signature(self, name: str) -> tuple[int, int, int] | None:
-        """Differs whenever the file has changed."""
+        """Changes whenever the file does."""
         try:
             found = (self.path / name).stat()
         except OSError:
@@ -79,7 +79,7 @@ class Run:
         return self.kept.get("config", self.signature("run.toml"), lambda: self.directory.config)
 
     def table(self, name: str) -> pl.DataFrame:
-        """One of the run's tables; the error for a broken one is a single line."""
+        """One of the run's tables; an error says in one line what is wrong with it."""
         return self.kept.get(name, self.signature(f"{name}.parquet"), lambda: _checked(self.directory, name))
 
     @property
@@ -89,7 +89,7 @@ class Run:
         return hashlib.sha256(repr(signatures).encode()).hexdigest()[:12]
 
     def standing(self) -> dict[str, Any]:
-        """What the run is, how far it has come, how good it is, and what is wrong with it."""
+        """The run's state: what it is, how far it is, how good, and what is wrong with it."""
         return self.kept.get("standing", (self.version, self._recent()), self._standing)
 
     def _standing(self) -> dict[str, Any]:
@@ -137,14 +137,14 @@ class Shelf:
         return runs[id]
 
     def standings(self) -> list[dict[str, Any]]:
-        """How every run stands, with a label that tells it from the others."""
+        """The state of every run, with a label that distinguishes it from the others."""
         standings = [dict(run.standing()) for run in self.runs().values()]
         _label(standings)
         return standings
 
 
 def _run_directories(place: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Run directories at or below a place; without any, the place itself, which is shown as waiting."""
+    """Run directories at or below a place; a place that holds none yet is shown as waiting."""
     found = list(_below(place, depth))
     yield from found or [place]
 
@@ -166,7 +166,7 @@ def _checked(directory: RunDirectory, name: str) -> pl.DataFrame:
 
 
 def _described(run: Run, problems: list[str]) -> dict[str, Any]:
-    """What the run is, from its config or, if that cannot be read, from what is left."""
+    """What the run is, from its config or, if that cannot be read, from what else there is."""
     found: dict[str, Any] = dict.fromkeys(("rounds", "clients", "seed", "dataset", "topology", "alpha", "every"))
     found |= {"folder": run.path.name, "method": run.path.name, "epoch": ""}
     if not (run.path / "run.toml").is_file():
@@ -190,7 +190,7 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
 
 
 def _progress(run: Run, problems: list[str]) -> dict[str, Any]:
-    """How far it is and how good; from `per_round` and `written` the page computes when it will end."""
+    """How far it is and how good; from per_round and written the page estimates when it will end."""
     found: dict[str, Any] = {"done": 0, "finished": False, "per_round": None, "written": None, "last": {}}
     if (run.path / "metrics.parquet").is_file():
         try:
@@ -224,7 +224,7 @@ def _measured(run: Run) -> dict[str, Any]:
 
 
 def _seconds_per_round(run: Run) -> float | None:
-    """Mean over the last twenty rounds that were timed."""
+    """The mean over the last twenty timed rounds."""
     if not (run.path / "timings.parquet").is_file():
         return None
     try:
@@ -244,7 +244,7 @@ def _raw_method(path: Path) -> str | None:
 
 
 def _last_event(log: Path) -> str | None:
-    """The newest whole line of the log."""
+    """The event in the last complete line of the log."""
     try:
         lines = log.read_bytes()[-4096:].decode("utf-8", "replace").splitlines()
     except OSError:

@@ -1,11 +1,11 @@
 """The stopping map: what each stage can decide, and what two rules do on one drawn neighbourhood.
 
-The closed-form part (radius, width, price, thresholds) is computed in the page, so that sliders answer at once; a test
-holds it to `sagefl.selection.planning`. Here a neighbourhood is drawn and SAGE-OS and SAGE-E are replayed on it.
+The closed-form part (radius, width, price, thresholds) is computed in the page, so that sliders respond at once; a test
+compares it with `sagefl.selection.planning`. Here a neighbourhood is drawn and SAGE-OS and SAGE-E are replayed on it.
 
-The draw: one peer is better than the others by what gives the asked lead over a random draw; given the anchor, errors
-share a Gaussian latent difficulty with correlation 1/2, as in the synthetic world of the studies. Draws are nested:
-moving one slider keeps the luck of the others.
+The draw: one peer is better than the others by as much as gives the requested lead over a random draw; given the
+anchor, errors share a Gaussian latent difficulty with correlation 1/2, as in the synthetic world of the studies. Draws
+are nested: moving one slider keeps the random numbers behind the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RHO = 0.5
 
 @dataclass(frozen=True)
 class MapSettings:
-    """Where the sliders stand."""
+    """The positions of the sliders."""
 
     degree: int = 6
     delta: float = 0.1
@@ -64,7 +64,7 @@ class MapSettings:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> MapSettings:
-        """From the page's query; what is not given stays at its default."""
+        """From the page's query; whatever is missing keeps its default."""
         whole = ("degree", "first", "stages", "draw")
         values: dict[str, Any] = {}
         for name in cls.__dataclass_fields__:
@@ -82,7 +82,7 @@ class MapSettings:
 
     @property
     def risks(self) -> Array:
-        """True risks as shares of M: the first peer leads the neighbourhood's mean by as much of `lead` as fits."""
+        """True risks as shares of M; the first peer leads the mean by `lead`, or by as much of it as fits."""
         others = max(self.degree - 1, 1)
         gap = min(self.lead * self.degree / others, 0.96) if self.degree > 1 else 0.0
         risks = np.full(self.degree, 0.5 + gap / 2)
@@ -146,7 +146,7 @@ GRID: dict[str, tuple[float, ...]] = {
     "probe_cost": (0.0, 2e-3, 8e-3),
     "lead": (0.1, 0.2, 0.3, 0.4, 0.5),
 }
-"""Where a frozen report has played the draws; elsewhere it shows the nearest and says so."""
+"""The settings at which a frozen report has played the draws; elsewhere it shows the nearest and says so."""
 
 
 def grid() -> dict[str, Any]:

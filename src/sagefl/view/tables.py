@@ -1,7 +1,7 @@
-"""What the page draws, read from a run directory as compact columns; for live updates also from a given round on.
+"""What the page draws, read from a run directory in compact columns, also starting at a given round for live updates.
 
-A run that was killed and resumed may hold fewer rounds for a while than a page has seen. Every answer says from which
-round it starts (`from`), and a page that is ahead is sent everything again.
+A run that was killed and resumed may for a while have fewer rounds than a page has already seen. Every answer says at
+which round it starts (`from`), and a page that is ahead gets everything again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def rounds(run: Run, since: int = 0) -> dict[str, Any]:
 
 
 def _bands(run: Run) -> dict[str, list[Any]]:
-    """At every evaluation, how the clients' accuracies on their own data spread: lowest, quartiles, highest."""
+    """The spread of the clients' accuracies on their own data at every evaluation: lowest, quartiles, highest."""
     if not (run.path / "clients.parquet").is_file():
         return {}
     own = pl.col("own_accuracy")

@@ -1,12 +1,12 @@
 """One decision, stage by stage: replayed from recorded losses with the run's own rule and random draws.
 
-The audit record of a run holds the last stage of every decision; the stages before it are recomputed here, and the
-replay must end as the record says it did, or only the record is shown. Rules that remember earlier rounds are replayed
-from the client's first round on.
+The audit record of a run holds the last stage of every decision; the stages before it are recomputed here. The replay
+must end as the record says, or only the record is shown. Rules that remember earlier rounds are replayed from the
+client's first round on.
 
-Intervals: rules with a radius show risk +- r. The betting rules have no radius; shown is the betting interval of each
-peer's risk relative to the neighbourhood's mean (every end at level delta/d), drawn around that mean, so that an
-interval clear of the mean line is what their certificate looks for.
+Intervals: rules with a radius show risk +- r. The betting rules have no radius; they show the betting interval of each
+peer's risk relative to the neighbourhood's mean (each end at level delta/d), drawn around that mean, so their
+certificate fires when an interval is clear of the mean line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BETTING = ("wealth", "trim")
 
 
 def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
-    """A client-round of a run: its audit record and, where the losses allow, every stage that led to it."""
+    """One client's decision in one round: its audit record and, if the losses allow it, every stage before it."""
     rows = _rows(run, client)
     row = rows.get(round)
     if row is None:
@@ -88,7 +88,7 @@ def _rows(run: Run, client: int) -> dict[int, dict[str, Any]]:
 
 
 def _places(table: pl.DataFrame) -> dict[int, Array]:
-    """Where each client's records stand, found once: looking through all for everybody would be quadratic."""
+    """The rows of each client, looked up once: searching the table for every client would be quadratic."""
     clients = table["client"].to_numpy()
     order = np.argsort(clients, kind="stable")
     found, starts = np.unique(clients[order], return_index=True)
@@ -103,7 +103,7 @@ def _header(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_stage(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record alone says: the last look."""
+    """The last stage, from the record alone."""
     if not row.get("stages"):
         return {"stages": [], "sentences": []}
     ended = row["reason"] in ("certified", "cost", "exhausted", "committed")
@@ -127,7 +127,7 @@ class _Ended:
 
 
 def _replayed(run: Run, rows: Mapping[int, Mapping[str, Any]], round: int) -> _Ended | str:
-    """The replay that ends as the record says, or why there is none."""
+    """The replay that ends as the record says, or the reason why there is none."""
     config, row = run.config, rows[round]
     why = "This rule asks for more than recorded probe losses, so only the last stage is known."
     try:
@@ -150,7 +150,7 @@ def _replayed(run: Run, rows: Mapping[int, Mapping[str, Any]], round: int) -> _E
 
 
 def _with_memory(run: Run, rule: Selector, rows: Mapping[int, Mapping[str, Any]], round: int) -> Outcome | None:
-    """Replayed from the client's first round on, each round handed what the one before remembered."""
+    """Replayed from the client's first round on; each round gets what the one before remembered."""
     client, signature = rows[round]["client"], run.signature("decisions.parquet")
     known: dict[int, State | None] = run.kept.get(f"memory of {client}", (signature, rule), dict)
     begun = max((n for n in known if n < round), default=-1)
@@ -168,7 +168,7 @@ def _one(config: RunConfig, rule: Selector, record: Recorded, round: int, state:
 
 
 def _record(run: Run, row: Mapping[str, Any], round: int) -> Recorded:
-    """The recorded losses of a client-round; where nothing was asked, none."""
+    """The recorded losses of one client in one round; empty if nothing was asked."""
     path = losses_path(run.path, round)
     found = _round_losses(path, path.stat().st_mtime_ns).get(row["client"]) if path.is_file() else None
     peers = np.array(row["peers"], dtype=np.int32)
@@ -181,14 +181,14 @@ def _round_losses(path: Path, changed: int) -> dict[int, Recorded]:
 
 
 def _rules(run: Run) -> Iterator[Selector]:
-    """What the run's rule may be, priced as the run did for answers that were private."""
+    """The candidates for the run's rule, priced as in the run if answers were private."""
     how = _how_told(run)
     for rule in _unpriced(run.config):
         yield rule if how is None else priced_for(rule, how)
 
 
 def _unpriced(config: RunConfig) -> Iterator[Selector]:
-    """By the config's options. A published method may bind a rule with options of its own; that needs torch."""
+    """The rule with the config's options; then the rule of a published method, which needs torch."""
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in config.method.options.items()}
     with suppress(ValueError, TypeError):
         yield make(config.method.id, **options)
@@ -209,7 +209,7 @@ def _how_told(run: Run) -> RandomisedResponse | None:
 
 
 def _classes(dataset: str) -> int:
-    """Of a data set that can be read without running anybody's code."""
+    """The number of classes of a data set that can be read without running code named by the run."""
     if is_code(dataset):
         raise RunError(
             f"Prices of a private run go by its number of classes, which these losses do not say: {dataset} is loaded "
@@ -264,7 +264,7 @@ def _advantages(stage: Stage) -> list[float] | None:
 
 
 def _intervals(stage: Stage, losses: Array, rule: Selector) -> list[list[float]] | None:
-    """Every peer's risk interval in risk units, clipped to what is possible."""
+    """Every peer's risk interval in risk units, clipped to possible values."""
     if not stage.risks:
         return None
     risks, bound = np.array(stage.risks), rule.bound

@@ -1,8 +1,8 @@
 """The graph and who holds which labels, rebuilt from a run's config: data, partition and topology, no torch.
 
 What cannot be rebuilt is left out with a note: without the data set there are no label shares, without the graph file
-the edges are those that decisions mention. A data set that is somebody's code (`module:function`) or comes from a hub
-is never loaded here: looking at a run directory must not run what it names.
+the edges are those that decisions mention. Code that a run directory names (`module:function`) is never run here, and
+data from a hub is not loaded; data sets with a name, from sagefl or an installed package, are.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .shelf import Run
 
 __all__ = ["is_code", "world"]
 
-SPRING = 400  # clients up to which the layout is computed by springs
+SPRING = 400  # up to this many clients the layout is computed with springs
 
 
 def world(run: Run) -> dict[str, Any]:
-    """Edges, positions and label counts of a run's world, and what had to be left out."""
+    """Edges, positions and label counts, and notes on what had to be left out."""
     notes: list[str] = []
     config = run.config
     edges = _edges(run, config, notes)
@@ -45,7 +45,7 @@ def world(run: Run) -> dict[str, Any]:
 
 
 def is_code(dataset: str) -> bool:
-    """Whether somebody's code would have to run to load a data set."""
+    """Whether loading a data set would run code that the run directory names, or download it."""
     return dataset not in dataset_names() and not dataset.endswith(".npz")
 
 
@@ -89,7 +89,7 @@ def _label_counts(data: str, clients: int, seed: int) -> tuple[tuple[tuple[int, 
 
 @lru_cache(maxsize=32)
 def _layout(clients: int, edges: tuple[tuple[int, ...], ...]) -> tuple[tuple[float, float], ...]:
-    """A place for everybody in [-1, 1]^2, the same at every call."""
+    """A position in [-1, 1]^2 for every client, the same at every call."""
     if clients > SPRING:
         angles = [2 * math.pi * k / clients for k in range(clients)]
         return tuple((math.cos(a), math.sin(a)) for a in angles)
@@ -101,5 +101,5 @@ def _layout(clients: int, edges: tuple[tuple[int, ...], ...]) -> tuple[tuple[flo
     points = np.array([placed[k] for k in range(clients)])
     points -= (points.max(axis=0) + points.min(axis=0)) / 2
     points /= np.maximum(np.abs(points).max(axis=0), 1e-9)
-    points = np.sign(points) * np.abs(points) ** 0.8  # a few far ones must not press the others together
+    points = np.sign(points) * np.abs(points) ** 0.8  # a few far ones must not crowd the others together
     return tuple((float(x), float(y)) for x, y in points)

@@ -11,12 +11,12 @@ export function loadPlotly(live) {
   plotlyPromise ??= new Promise((done, failed) => {
     if (window.Plotly) return done(window.Plotly);
     if (!live) return document.addEventListener("plotly-ready", () => done(window.Plotly), { once: true });
-    document.head.append(el("script", { src: "static/plotly.min.js", onload: () => done(window.Plotly), onerror: () => ((plotlyPromise = null), failed(new Missing("the chart library did not arrive"))) }));
+    document.head.append(el("script", { src: "static/plotly.min.js", onload: () => done(window.Plotly), onerror: () => ((plotlyPromise = null), failed(new Missing("the chart library could not be loaded"))) }));
   });
   return plotlyPromise;
 }
 
-// Names come from run directories, and plotly reads some tags in text.
+// Names come from run directories, and plotly interprets some tags in text.
 function shown(name) {
   return String(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
@@ -60,7 +60,7 @@ function curves({ name, format }) {
   });
 }
 
-// Mean over clients with the band from the lower to the upper quartile, and the weakest client below it.
+// The mean over clients, a band from the lower to the upper quartile, and the weakest client.
 function bandTraces(entries) {
   const traces = [];
   for (const { run, rounds } of entries) {
@@ -79,7 +79,7 @@ function bandTraces(entries) {
   return traces;
 }
 
-// Share of a budget of 128 anchors per neighbour that was spent up to each round.
+// The share of a budget of 128 anchors per neighbour spent up to each round.
 export function evidenceShares({ degree, evaluations }) {
   let spent = 0, all = 0;
   return degree.map((d, i) => ((spent += evaluations[i] ?? 0), (all += d ?? 0), all ? spent / (128 * all) : 0));
@@ -140,7 +140,7 @@ export async function drawChart(Plotly, chart, box, entries, chosen) {
   await Plotly.react(box, traces, layout, { displayModeBar: false, responsive: true });
 }
 
-// The same numbers as a table, for those who would rather read.
+// The same numbers as a table.
 export function chartTable(chart, entries, chosen) {
   if (chart.table === "reasons") return reasonTable(chart, chosen);
   if (chart.table === "bytes") {
@@ -155,11 +155,11 @@ export function chartTable(chart, entries, chosen) {
 }
 
 function reasonTable(chart, chosen) {
-  if (!chosen) return el("p", {}, "No run is chosen.");
+  if (!chosen) return el("p", {}, "No run selected.");
   const names = Object.keys(chosen.rounds.reasons);
   const every = Math.max(1, Math.ceil(chosen.rounds.total / 50));
   const wanted = Array.from({ length: chosen.rounds.total }, (_, i) => i).filter((i) => i % every === 0 || i === chosen.rounds.total - 1);
-  return dataTable(`${chart.title}: ${chosen.run.label}, decisions a round`, ["round", ...names], wanted.map((i) => [i + 1, ...names.map((name) => chosen.rounds.reasons[name][i])]));
+  return dataTable(`${chart.title}: ${chosen.run.label}, decisions per round`, ["round", ...names], wanted.map((i) => [i + 1, ...names.map((name) => chosen.rounds.reasons[name][i])]));
 }
 
 export function chartFigure(chart, makeTable) {
@@ -167,6 +167,6 @@ export function chartFigure(chart, makeTable) {
   const title = el("figcaption", {}, el("strong", {}, chart.title), chart.note ? el("span", { class: "note" }, ` ${chart.note}`) : null);
   const table = foldedTable("As a table", makeTable);
   const figure = el("figure", { class: "card" }, title, box, table);
-  replace(box, el("p", { class: "note" }, "The chart is on its way …"));
+  replace(box, el("p", { class: "note" }, "Loading the chart …"));
   return { figure, box, title, table };
 }

@@ -1,4 +1,4 @@
-// Small helpers: elements (always from text, never from HTML), numbers for people, tables, announcements.
+// Small helpers: elements (always from text, never from HTML), formatted numbers, tables, announcements.
 
 const SVG_SPACE = "http://www.w3.org/2000/svg";
 
@@ -67,18 +67,18 @@ export function dataTable(caption, head, rows) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
 }
 
-// A table that is built only when somebody opens it: charts must not pay for it.
+// A table that is built only when it is opened, so that it does not slow down the charts.
 export function foldedTable(summary, make) {
   const body = el("div"), fold = el("details", { class: "alternative" }, el("summary", {}, summary), body);
   fold.addEventListener("toggle", () => {
     const at = body.firstChild?.scrollTop ?? 0;
     replace(body, fold.open ? make() : null);
-    if (body.firstChild) body.firstChild.scrollTop = at; // whoever reads it stays where they are
+    if (body.firstChild) body.firstChild.scrollTop = at; // keep the reader's position
   });
   return fold;
 }
 
-// Build the table of an open fold again: what it shows has changed.
+// Rebuild the table of an open fold when its content has changed.
 export function renew(fold) {
   if (fold?.open) fold.dispatchEvent(new Event("toggle"));
 }
@@ -88,7 +88,7 @@ export function announce(message) {
   if (region.textContent !== message) region.textContent = message;
 }
 
-// A control under its name; `extra` (its value) stands beside the name. Named by id: an output would be labelled first.
+// A control below its name, with `extra` (its value) beside the name. Labelled by id, or the output would get the label.
 export function labelled(name, control, extra = null) {
   return el("label", { class: "control", for: control.id }, el("span", { class: "name" }, el("span", {}, name), extra), control);
 }
@@ -98,7 +98,7 @@ export function options(select, entries, chosen) {
   select.value = chosen;
 }
 
-// Redraw when the box changes width; drawings are made for the width they have.
+// Redraw when the box changes width, because drawings are made for one width.
 export function onWidth(node, draw) {
   let last = 0;
   new ResizeObserver(() => {

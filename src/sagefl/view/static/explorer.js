@@ -1,4 +1,4 @@
-// The decision explorer: one decision look by look, each neighbour's risk with its interval, the certificate, the price.
+// The decision explorer: one decision stage by stage, each neighbour's risk and interval, the certificate, the price.
 import { announce, byteText, dataTable, el, fixed, foldedTable, labelled, onWidth, options, plural, renew, replace, svg } from "./dom.js";
 import { GROUPS, groupOfReason } from "./palette.js";
 import { Missing } from "./source.js";
@@ -46,7 +46,7 @@ export class ExplorerView {
     this.#stepper.addEventListener("input", () => this.#step(Number(this.#stepper.value) - 1));
     this.#play.addEventListener("click", () => (this.#timer ? this.#stop() : this.#start()));
     this.#picker = el("div", { class: "controls" }, labelled("run", this.#run), labelled("round", this.#round), labelled("client", this.#client));
-    this.#controls = el("div", { class: "controls" }, this.#play, labelled("look", this.#stepper, this.#look));
+    this.#controls = el("div", { class: "controls" }, this.#play, labelled("stage", this.#stepper, this.#look));
     const drawings = el("div", { class: "grid" }, this.#risks, this.#test);
     this.#root.append(this.#heading, this.#picker, this.#facts, this.#why, this.#note, this.#controls, drawings, this.#price, this.#sentences, this.#stages);
     onWidth(this.#risks, () => this.#draw());
@@ -66,7 +66,7 @@ export class ExplorerView {
 
   async refresh() {
     const run = this.#app.run;
-    if (!run) return replace(this.#note, "No run here yet.");
+    if (!run) return replace(this.#note, "There are no runs here yet.");
     options(this.#run, this.#app.runs.map((r) => [r.id, r.label]), run.id);
     const round = Math.min(this.#app.round, Math.max(run.done - 1, 0)), client = Math.min(this.#app.client, (run.clients ?? 1) - 1);
     Object.assign(this.#round, { max: run.done, value: round + 1 });
@@ -85,7 +85,7 @@ export class ExplorerView {
     }
   }
 
-  // A decision by itself, as `sagefl decide --html` writes it.
+  // A single decision, as `sagefl decide --html` writes it.
   alone(data) {
     this.#picker.remove();
     this.show(data, data.label);
@@ -105,7 +105,7 @@ export class ExplorerView {
     for (const node of [this.#risks, this.#test, this.#price]) node.hidden = !data.stages.length;
     this.#controls.hidden = data.stages.length < 2;
     replace(this.#sentences, data.sentences.map((text) => el("li", {}, text)));
-    replace(this.#stages, data.stages.length ? [el("h3", {}, "All looks"), stageTable(data), foldedTable("Neighbours at this look as a table", () => peerTable(this.#data, this.#at))] : []);
+    replace(this.#stages, data.stages.length ? [el("h3", {}, "All stages"), stageTable(data), foldedTable("Neighbours at this stage as a table", () => peerTable(this.#data, this.#at))] : []);
     this.#step(data.stages.length - 1);
   }
 
@@ -169,7 +169,7 @@ function bottomAxis(x, values, y, height, name, digits = null) {
   ]), svg("text", { x: (x(values[0]) + x(values.at(-1))) / 2, y: y + 32, "text-anchor": "middle", class: "title" }, name));
 }
 
-// One row per neighbour: its risk, its interval, the mean that a random draw gets.
+// One row per neighbour: its risk, its interval, and the mean risk, which is what a random draw gets.
 function riskDrawing(data, at, width) {
   const stage = data.stages[at], names = data.peers.map(String), bound = data.bound ?? 1;
   const rows = names.length, step = rows > 14 ? 19 : 26, top = 46, left = Math.min(96, 30 + 8 * Math.max(...names.map((n) => Math.min(n.length, 9))));
@@ -195,7 +195,7 @@ function riskDrawing(data, at, width) {
   return drawing;
 }
 
-// Which line is which; what does not fit goes to the next row.
+// The legend; what does not fit goes to the next row.
 function lineKeys(keys, width) {
   let x = 12, y = 39;
   return svg("g", {}, keys.map(([kind, text]) => {
@@ -212,7 +212,7 @@ function testValues(stage) {
   return { value: stage.test === "gap" ? stage.gap : stage.advantage, needed: stage.width, all: null };
 }
 
-// The certificate over all looks so far: what the rule has against what it needs, and the price of asking on.
+// The certificate over all stages so far: what the rule has, what it needs, and the price of more anchors.
 function testDrawing(data, at, width) {
   const stages = data.stages, [what, need] = TESTS[stages[0].test] ?? ["advantage over gossip, A", ""];
   const height = 316, left = 46, top = 78, base = height - 46;
@@ -223,8 +223,8 @@ function testDrawing(data, at, width) {
   const last = stages.at(-1).anchors, first = Math.min(stages[0].anchors, last / 2);
   const x = scale(Math.log2(first * 0.9), Math.log2(last * 1.06), left, width - 14), xs = (anchors) => x(Math.log2(anchors));
   const y = scale(0, high, base, top);
-  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${what} at each look; the table below has the numbers` });
-  drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, tested[0].needed === undefined ? what : "What the certificate looks at"));
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${what} at each stage; the table below has the numbers` });
+  drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, tested[0].needed === undefined ? what : "What the certificate compares"));
   const keys = [["value", what], ["needed", need], ...(costs.some((c) => c !== null) ? [["price", "price of the next anchors"]] : [])].filter(([, text]) => text);
   drawing.append(lineKeys(keys, width));
   for (const v of ticks(high, 5)) drawing.append(svg("g", { class: "axis" }, svg("line", { x1: left, x2: width - 14, y1: y(v), y2: y(v), class: "gridline" }), svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, Number(v.toPrecision(4)))));
@@ -243,7 +243,7 @@ function testDrawing(data, at, width) {
   return drawing;
 }
 
-// What asking on would cost at this look, in the units of risk it has to earn back.
+// The price of more anchors at this stage, in units of risk, which they have to earn back.
 function priceText(data, at) {
   const cost = data.stages[at].next_cost;
   if (cost === undefined || cost === null) return "No price: nothing is left to ask.";
@@ -259,7 +259,7 @@ function stageTable(data) {
     const { value, needed } = testValues(s);
     return [s.anchors, fixed(s.risks ? Math.min(...s.risks) : null, 4), fixed(s.advantage, 4), ...(name === "advantage" ? [] : [fixed(value, 4)]), fixed(needed, 4), fixed(s.next_cost ?? null, 4), s.fired];
   });
-  return dataTable("The decision look by look", ["anchors", "lowest risk", "advantage", ...(name === "advantage" ? [] : [name]), "needed", "next price", "then"], rows);
+  return dataTable("The decision stage by stage", ["anchors", "lowest risk", "advantage", ...(name === "advantage" ? [] : [name]), "needed", "next price", "result"], rows);
 }
 
 function peerTable(data, at) {

@@ -1,4 +1,4 @@
-// Puts the page together: tabs, what is looked at (kept in the address), and the loop that follows the runs.
+// Builds the page: tabs, what is shown (kept in the address), and the loop that follows the runs.
 import { el, replace } from "./dom.js";
 import { FrozenSource, LiveSource, Missing } from "./source.js";
 import { RunsView } from "./runs.js";
@@ -30,7 +30,7 @@ class App {
     return this.runs.find((run) => run.id === this.#run) ?? this.runs.find((run) => run.done > 0 && run.method.startsWith("sage")) ?? this.runs.find((run) => run.done > 0) ?? this.runs[0];
   }
 
-  // Look at something else. `quiet` keeps it out of the history (sliders), `focus` moves the reader there.
+  // Show something else. `quiet` keeps it out of the history (sliders), `focus` moves the focus there.
   async go(change, { view = null, focus = false, quiet = false } = {}) {
     if (change.run !== undefined) this.#run = change.run;
     if (Number.isFinite(change.round)) this.round = Math.max(0, change.round);
@@ -110,7 +110,7 @@ function connection(text) {
   if (line.textContent !== text) replace(line, text);
 }
 
-// Follow the server; where it is gone, ask again ever more calmly until it is back.
+// Follow the server; if it is gone, ask again at growing intervals until it is back.
 async function follow(app) {
   let pause = QUICK;
   for (;;) {
@@ -119,9 +119,9 @@ async function follow(app) {
       pause = app.busy ? QUICK : CALM;
       connection("");
     } catch (error) {
-      if (!(error instanceof Missing)) reportError(error); // a mistake of the page's own must be heard
+      if (!(error instanceof Missing)) reportError(error); // an error in the page itself must not go unnoticed
       pause = Math.min(pause * 1.5, SLOWEST);
-      connection("The server does not answer; this page goes on by itself when it is back.");
+      connection("The server does not answer; this page will continue when it is back.");
     }
     document.body.dataset.ready = "yes";
     await new Promise((done) => setTimeout(done, pause));

@@ -53,7 +53,7 @@ export class NetworkView {
   async refresh() {
     const run = this.#app.run;
     options(this.#run, this.#app.runs.map((r) => [r.id, r.label]), run?.id ?? "");
-    if (!run) return replace(this.#notes, "No run here yet.");
+    if (!run) return replace(this.#notes, "There are no runs here yet.");
     try {
       const { source } = this.#app;
       const [world, decisions] = await Promise.all([source.world(run), source.decisions(run)]);
@@ -77,7 +77,7 @@ export class NetworkView {
     return Math.min(Math.max(this.#app.round, 0), this.#data.decisions.rounds.length - 1);
   }
 
-  // Everything that does not change from round to round.
+  // Draw everything that stays the same in all rounds.
   #draw() {
     if (!this.#data || !this.#box.clientWidth) return;
     const { world, run } = this.#data;
@@ -93,7 +93,7 @@ export class NetworkView {
     });
     this.#arrows = svg("g", { class: "arrows" });
     this.#nodes = this.#places.map((at, k) => this.#node(k, at));
-    const label = `Network of ${world.clients} clients; the table below says the same in words`;
+    const label = `Network of ${world.clients} clients; the table below has the same information`;
     const group = svg("g", { class: "nodes", role: "group", "aria-label": label, onkeydown: (event) => this.#key(event) }, this.#nodes);
     const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height }, arrowHeads(), svg("g", { class: "links" }, links), this.#arrows, group);
     replace(this.#box, drawing);
@@ -119,7 +119,7 @@ export class NetworkView {
     return [svg("circle", { class: "disc", r: radius, fill: value === null ? "transparent" : shade(value) })];
   }
 
-  // At the newest evaluation up to this round.
+  // The value at the last evaluation up to this round.
   #accuracy(k, which) {
     const { clients } = this.#data;
     if (!clients) return null;
@@ -141,7 +141,7 @@ export class NetworkView {
     const { decisions } = this.#data;
     const total = decisions.rounds.length;
     this.#slider.max = Math.max(total, 1);
-    if (!total) return replace(this.#caption, "No decision is recorded yet.");
+    if (!total) return replace(this.#caption, "No decisions are recorded yet.");
     const number = this.#round, row = decisions.rounds[number];
     this.#slider.value = number + 1;
     this.#slider.setAttribute("aria-valuetext", `round ${number + 1} of ${total}`);

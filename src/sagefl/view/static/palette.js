@@ -1,4 +1,4 @@
-// Colours that colour-blind readers can tell apart (Okabe and Ito; Paul Tol's muted set; cividis). Nothing is told by
+// Colours that colour-blind readers can tell apart (Okabe and Ito; Paul Tol's muted set; cividis). Nothing depends on
 // colour alone: reasons also differ in dash, lines of runs in dash and symbol.
 
 export const REASONS = {
@@ -18,8 +18,8 @@ export const REASONS = {
 export const GROUPS = {
   certified: { colour: "#009E73", dash: "", text: "certified: the evidence proves the choice" },
   committed: { colour: "#0072B2", dash: "9 4", text: "committed: chosen without a certificate" },
-  cost: { colour: "#E69F00", dash: "5 3", text: "cost: more evidence cannot pay, a random draw" },
-  exhausted: { colour: "#D55E00", dash: "8 3 2 3", text: "exhausted: all anchors used, a random draw" },
+  cost: { colour: "#E69F00", dash: "5 3", text: "cost: more evidence would not pay; a random draw" },
+  exhausted: { colour: "#D55E00", dash: "8 3 2 3", text: "exhausted: all anchors used; a random draw" },
   gossip: { colour: "#808790", dash: "2 4", text: "gossip: a random draw without evidence" },
   none: { colour: "#B4B9C0", dash: "1 6", text: "none: no exchange" },
 };
@@ -33,7 +33,7 @@ const LINES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
 const DASHES = [["solid", ""], ["dash", "8 4"], ["dot", "2 3"], ["dashdot", "8 3 2 3"]];
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star"];
 
-// The line of the i-th run: 28 different ones before any repeats.
+// The line style of the i-th run; the first 28 are all different.
 export function lineStyle(i) {
   const turn = Math.floor(i / LINES.length) % DASHES.length;
   return { colour: LINES[i % LINES.length], dash: DASHES[turn][0], strokes: DASHES[turn][1], symbol: SYMBOLS[i % SYMBOLS.length] };

@@ -48,7 +48,7 @@ export class RunsView {
     const ids = this.#entries.map(({ run }) => run.id);
     const first = this.#entries.find(({ rounds }) => rounds.reasons.certified) ?? this.#entries[0];
     options(this.#chosen, this.#entries.map(({ run }) => [run.id, run.label]), ids.includes(before) ? before : (first?.run.id ?? ""));
-    this.#draw(false); // not waited for: what can be read must not wait for the charts
+    this.#draw(false); // no await: the table must not wait for the charts
   }
 
   #shown() {
@@ -89,11 +89,11 @@ export class RunsView {
   }
 
   #table(runs) {
-    const head = ["run", "state", "round", "left", ...COLUMNS.measured.map(({ title }) => title), "evidence"];
-    if (!runs.length) return el("p", {}, "No run here yet.");
+    const head = ["run", "state", "round", "time left", ...COLUMNS.measured.map(({ title }) => title), "evidence"];
+    if (!runs.length) return el("p", {}, "There are no runs here yet.");
     this.#worlds = new Set(runs.filter((run) => run.clients).map(worldText));
     const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, [...this.#worlds][0]) : null;
-    return [only, dataTable("Runs and how they stand", head, runs.map((run) => this.#row(run)))];
+    return [only, dataTable("Runs and their progress", head, runs.map((run) => this.#row(run)))];
   }
 
   #row(run) {
@@ -113,7 +113,7 @@ export class RunsView {
     ];
   }
 
-  // Say what has changed, for those who do not see it.
+  // Announce changes to screen readers.
   #tell(runs) {
     for (const run of runs) {
       const now = `${run.status} ${run.last.round ?? ""}`;

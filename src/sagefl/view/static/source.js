@@ -1,4 +1,4 @@
-// Where the data comes from: the server beside the page, or the page itself. Both answer the same questions.
+// Where the data comes from: the server, or the page itself. Both have the same methods.
 
 // How columns are called; the page brings it along.
 export const COLUMNS = JSON.parse(document.getElementById("columns").textContent);
@@ -6,7 +6,7 @@ export const COLUMNS = JSON.parse(document.getElementById("columns").textContent
 // What was asked for is not there, with the reason in words.
 export class Missing extends Error {}
 
-// For what a view can do without: the reason stands elsewhere. Mistakes of the page itself go on.
+// For data that a view can do without. Errors in the page itself are passed on.
 export function orNothing(error) {
   if (!(error instanceof Missing)) throw error;
   return null;
@@ -18,7 +18,7 @@ export class LiveSource {
   #tag = "";
   #state = null;
 
-  // How every run stands; the same object as before while nothing has changed.
+  // The state of every run; the same object as long as nothing has changed.
   async state() {
     const known = this.#tag ? { "If-None-Match": this.#tag } : {};
     const answer = await reach("api/state", { headers: known, cache: "no-store" });
@@ -63,7 +63,7 @@ export class LiveSource {
     return { exact: true, play: await ask(`api/map?${new URLSearchParams(settings)}`) };
   }
 
-  // What a page has, and only the rounds it has not; a run that went back or began anew is fetched whole.
+  // Fetch only the rounds that the page does not have; a run that went back or started again is fetched whole.
   async #grown(what, run, joined) {
     const key = `${what} ${run.id}`;
     const held = this.#held.get(key);
@@ -75,7 +75,7 @@ export class LiveSource {
     return data;
   }
 
-  // Asked once for each version; older ones are not kept.
+  // Fetched once for each version; older versions are not kept.
   async #once(key, version, address) {
     const held = this.#held.get(key);
     if (held && held.version === version) return held.data;
@@ -113,7 +113,7 @@ export class FrozenSource {
     return this.#part(run, "world");
   }
 
-  // Stage by stage where the report kept it; else what the record of the round says.
+  // Stage by stage if the report has it, else from the record of the round.
   async decision(run, round, client) {
     const traces = this.#part(run, "traces");
     if (traces[round]) return traces[round][client];
@@ -128,7 +128,7 @@ export class FrozenSource {
     };
   }
 
-  // The nearest point that was played beforehand.
+  // The nearest point that was played in advance.
   async play(settings) {
     const grid = this.#all.map;
     const nearest = {};

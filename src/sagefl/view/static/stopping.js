@@ -40,7 +40,7 @@ export class StoppingView {
     });
     const again = el("button", { type: "button", id: "map-again", onclick: () => ((this.#draw += 1), this.#changed()) }, "Draw again");
     if (!app.source.live) again.hidden = true;
-    const text = "Before any evidence is bought, the degree and the options fix what each stage can decide. Below the map: what the paper's rule and the betting rule do on one neighbourhood drawn with the true lead above.";
+    const text = "Before any evidence is bought, the degree and the options determine what each stage can decide. Below the map you see what the paper's rule and the betting rule do on one neighbourhood, drawn with the true lead set above.";
     this.#root.append(el("h2", {}, "Stopping map"), el("p", { class: "note" }, text), el("div", { class: "sliders" }, sliders, again), el("div", { class: "grid" }, this.#map, this.#bets), this.#verdicts, this.#table);
     onWidth(this.#map, () => this.#redraw());
   }
@@ -71,7 +71,7 @@ export class StoppingView {
     this.#timer = setTimeout(() => this.#ask(settings), this.#played ? 120 : 0);
   }
 
-  // Only the newest question counts.
+  // Only the answer to the latest question is shown.
   async #ask(settings) {
     const mine = (this.#asked += 1);
     try {
@@ -109,7 +109,7 @@ function verdicts({ play, exact, settings }, asked) {
   return [el("h3", {}, "On the drawn neighbourhood"), ...said, note];
 }
 
-// A column per stage, the advantage upwards: gossip below, ask on between, certify above.
+// A column per stage with the advantage upwards: gossip at the bottom, ask on in between, certify at the top.
 function mapDrawing(settings, play, width) {
   const stages = plannedStages(settings), largest = (settings.loss_bound * (settings.degree - 1)) / settings.degree;
   const high = Math.max(largest, settings.loss_bound * 0.2) * 1.06, height = 380, left = 50, top = 62, base = height - 50;
@@ -165,7 +165,7 @@ function betDrawing(play, width) {
   const path = play.betting.path, height = 380, left = 46, top = 62, base = height - 50;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `SAGE-E: ${play.betting.conclusion}` });
   drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, "SAGE-E: wealth of its strongest bet"));
-  if (!path.length) return drawing.append(svg("text", { x: 12, y: 60 }, "It takes the only neighbour without asking.")), drawing;
+  if (!path.length) return drawing.append(svg("text", { x: 12, y: 60 }, "It pulls the only neighbour without asking.")), drawing;
   const needed = path[0].threshold, high = Math.max(needed, ...path.map((s) => s.wealth)) * 1.12, last = Math.max(path.at(-1).anchors, 16);
   const x = (anchors) => left + (anchors / last) * (width - left - 24), y = (v) => base - (Math.max(v, 0) / high) * (base - top);
   for (let i = 0; i <= 4; i += 1) drawing.append(svg("g", { class: "axis" }, svg("line", { x1: left, x2: width - 14, y1: y((high * i) / 4), y2: y((high * i) / 4), class: "gridline" }), svg("text", { x: left - 6, y: y((high * i) / 4) + 4, "text-anchor": "end" }, ((high * i) / 4).toFixed(1)), svg("text", { x: x((last * i) / 4), y: base + 16, "text-anchor": "middle" }, Math.round((last * i) / 4))));

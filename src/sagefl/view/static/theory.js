@@ -8,7 +8,7 @@ export function doubling(first, stages) {
   return Array.from({ length: stages }, (_, i) => first * 2 ** i);
 }
 
-// Each stage: what certifies, what gives up, what asks on.
+// For each stage: when it certifies, gives up or asks on.
 export function plannedStages({ degree, delta, probe_cost, first, stages, loss_bound }) {
   const schedule = doubling(first, stages);
   const largest = (loss_bound * (degree - 1)) / degree;
