@@ -6,6 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from .errors import UsageError
+
 __all__ = ["nested", "option_name", "parse_method", "parse_options", "parse_value", "split_list"]
 
 ALIASES = {"lambda": "probe_cost"}  # the paper's letter is a keyword of Python, and no option can be called that
@@ -17,7 +19,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"options are written name=value, got {pair!r}")
+            raise UsageError(f"options are written name=value, got {pair!r}")
         options[option_name(name)] = parse_value(text.strip())
     return options
 
@@ -63,6 +65,6 @@ def nested(options: dict[str, Any]) -> dict[str, Any]:
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
-                raise ValueError(f"{section!r} is given a value and, by {path!r}, also sections: drop one of them")
+                raise UsageError(f"{section!r} is given a value and, by {path!r}, also sections: drop one of them")
         inner[name] = value
     return result

@@ -8,6 +8,7 @@ from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import UsageError
 from .common import fail, table
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def present(planned: Sequence[Cell], folder: Path, screen: Console) -> tuple[lis
     without = {cell.name for _, cells in missing.values() for cell in cells}
     present = [cell for cell in planned if cell.name not in without]
     if not present:
-        raise ValueError("none of the study's data sets is on this machine: `sagefl data get NAME` fetches them")
+        raise UsageError("none of the study's data sets is on this machine: `sagefl data get NAME` fetches them")
     return present, notes
 
 

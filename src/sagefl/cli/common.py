@@ -52,10 +52,13 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 @contextmanager
 def friendly_errors() -> Iterator[None]:
-    """Turn mistakes in arguments and files into one line instead of a traceback."""
+    """Say a user's mistake, or a file that cannot be read or written, in one line. Any other error is a bug of ours.
+
+    A bug keeps its traceback: without it nobody can mend it.
+    """
     try:
         yield
-    except (SageflError, ValueError, TypeError, OSError) as error:
+    except (SageflError, OSError) as error:
         fail(str(error))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -80,12 +80,12 @@ def plan(
     """What each stage of SAGE-OS can and cannot decide before any evidence is bought."""
     from ..selection import SageOS
     from ..selection.planning import plan_stages
+    from ..selection.registry import build
 
     with friendly_errors():
         stages = parse_value(schedule)
-        options: dict[str, Any] = {"radius": radius, "cost": cost, "loss_bound": loss_bound}
-        rule = SageOS(delta=delta, probe_cost=probe_cost, schedule=stages, **options)
-        planned = plan_stages(rule, degree)
+        options = {"delta": delta, "probe_cost": probe_cost, "schedule": stages, "radius": radius, "cost": cost}
+        planned = plan_stages(build(SageOS, options | {"loss_bound": loss_bound}), degree)
     _print_plan(planned)
 
 

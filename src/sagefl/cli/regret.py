@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
 from .common import console, friendly_errors, table
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _prior(text: str) -> Prior:
     try:
         win, loss, concordant = (float(part) for part in text.split(","))
     except ValueError:
-        raise ValueError(f"--prior takes three numbers win,loss,concordant, got {text!r}") from None
+        raise UsageError(f"--prior takes three numbers win,loss,concordant, got {text!r}") from None
     return Prior(win, loss, concordant)
 
 

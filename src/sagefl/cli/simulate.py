@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import SageflError, UsageError
 from ..settings import nested, option_name, parse_options, parse_value, split_list
 from .common import console, fail, friendly_errors, number, table
 from .progress import RunProgress
@@ -159,7 +160,7 @@ def _finished(runs: Sequence[Path]) -> tuple[dict[str, RunDirectory], list[str]]
     found: dict[str, RunDirectory] = {}
     for directory, label in zip(directories, labels, strict=True):
         if directory.summary is None:
-            raise ValueError(f"{directory.path} is not finished: `sagefl resume {directory.path}` goes on with it")
+            raise UsageError(f"{directory.path} is not finished: `sagefl resume {directory.path}` goes on with it")
         found[label if labels.count(label) == 1 else f"{label} ({directory.path})"] = directory
     notes = []
     if len({config.world_digest for config in configs}) > 1:
@@ -256,7 +257,6 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Print errors of ours as one line; anything else is a bug and keeps its traceback."""
-    from ..errors import SageflError
     from ..simulation.simulator import InterruptedRunError
 
     try:
@@ -314,7 +314,7 @@ def _execution(
 def _axis(text: str) -> tuple[str, str]:
     name, equals, values = text.partition("=")
     if not equals:
-        raise ValueError(f"a sweep is written name=v1,v2, got {text!r}")
+        raise UsageError(f"a sweep is written name=v1,v2, got {text!r}")
     return option_name(name), values
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import UsageError
 from ..settings import nested, parse_options
 from .cells import Where, carry_out, command_line, failed, jobs_of, present, show_status
 from .common import console, fail, friendly_errors, table
@@ -132,7 +133,7 @@ def _numbers(flag: str, text: str | None, kind: Callable[[str], Any]) -> list[An
     try:
         return [kind(part) for part in _split(text)]
     except ValueError:
-        raise ValueError(f"{flag} takes numbers separated by commas, got {text!r}") from None
+        raise UsageError(f"{flag} takes numbers separated by commas, got {text!r}") from None
 
 
 def _seeds(text: str | None) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
 from .common import console, friendly_errors
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def write_decision(path: Path, rule: Selector, recorded: RecordedLosses, seed: i
 def _exist(runs: list[Path]) -> None:
     for path in runs:
         if not path.is_dir():
-            raise ValueError(f"no such directory: {path}")
+            raise UsageError(f"no such directory: {path}")
 
 
 def _need_view() -> None:

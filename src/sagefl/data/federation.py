@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..streams import stream
 from .dataset import Dataset
+from .errors import DataError
 from .partition import Indices, Partitioner
 from .roles import Roles, split_roles
 
@@ -64,8 +65,8 @@ class Federation:
         for client, indices in enumerate(parts):
             try:
                 roles.append(split_roles(indices, stream(seed, "roles", client), anchor, eval))
-            except ValueError as error:
-                raise ValueError(f"client {client} of {clients}: {error}") from error
+            except DataError as error:
+                raise DataError(f"client {client} of {clients}: {error}") from error
         return cls(dataset, roles, seed)
 
     @property

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import Labels
+from .errors import DataError
 
 __all__ = ["IID", "Dirichlet", "Owners", "Partitioner", "Shards"]
 
@@ -79,7 +80,7 @@ class Dirichlet:
             # With a mean of s clients short, at most about one draw in e^s succeeds.
             if tried == 100 and short / tried > np.log(self.max_tries):
                 break
-        raise ValueError(
+        raise DataError(
             f"no Dirichlet(alpha={self.alpha:g}) partition of {sizes.sum()} samples over {clients} clients gave "
             f"every client {self.min_samples} samples in {tried} draws; on average {short / tried:.1f} clients "
             "fell short. Use a larger alpha, fewer clients, a smaller min_samples or more data"
@@ -142,7 +143,7 @@ class Owners:
         sizes = np.bincount(self.owners)
         fit = np.flatnonzero(sizes >= max(self.min_samples, 1))
         if len(fit) < clients:
-            raise ValueError(
+            raise DataError(
                 f"the data name {len(sizes)} owners, {len(fit)} of them with at least {self.min_samples} samples, for "
                 f"{clients} clients. Use clients = {len(fit)} or fewer, or a smaller min_samples"
             )
@@ -157,7 +158,7 @@ def _check(labels: Labels, clients: int, each: int) -> None:
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise ValueError(f"labels are {labels.dtype} of shape {labels.shape}; expected a vector of integers")
     if len(labels) < clients * each or len(labels) == 0:
-        raise ValueError(
+        raise DataError(
             f"{len(labels)} samples cannot give {clients} clients {max(each, 1)} each. Use fewer clients or more data"
         )
 

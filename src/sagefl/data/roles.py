@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .errors import DataError
 from .partition import Indices
 
 __all__ = ["Roles", "split_roles"]
@@ -57,12 +58,12 @@ def split_roles(indices: Indices, rng: np.random.Generator, anchor: float = 0.1,
     """
     n = len(indices)
     if not (anchor > 0 and eval > 0 and anchor + eval < 1):
-        raise ValueError(
+        raise DataError(
             f"anchor is {anchor} and eval {eval}; expected positive fractions that leave something to train on"
         )
     n_anchor, n_eval = (max(1, int(np.floor(fraction * n + 1e-9))) for fraction in (anchor, eval))
     if n_anchor + n_eval >= n:
-        raise ValueError(
+        raise DataError(
             f"a client with {n} sample(s) cannot train, probe and be evaluated on different data: {n_anchor} "
             f"anchor(s) and {n_eval} for evaluation leave nothing to train on, and at least 3 samples are needed. "
             "Raise min_samples, or use fewer clients or more data"

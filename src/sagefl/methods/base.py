@@ -20,7 +20,7 @@ from ..learning.training import LocalTraining
 from ..selection import Selector
 from ..selection.options import check_options, help_texts
 from ..selection.private import RandomisedResponse, priced_for
-from ..selection.registry import discover, nearest, selectors
+from ..selection.registry import build, discover, nearest, selectors
 
 __all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
 
@@ -54,7 +54,7 @@ class Method:
         for name in options:
             if name not in known:
                 listed = ", ".join(known) or "none"
-                raise ValueError(f"{self.id} has no option {name!r}{nearest(name, known)}; options: {listed}")
+                raise UsageError(f"{self.id} has no option {name!r}{nearest(name, known)}; options: {listed}")
         own = {f.name for f in dataclasses.fields(self.Options)}
         self.options = self.Options(**{k: v for k, v in options.items() if k in own})
         self.selector = self.rule(**{k: v for k, v in options.items() if k not in own})
@@ -116,13 +116,13 @@ def method_class(id: str) -> type[Method]:
     """The method of an id."""
     known = methods()
     if id not in known:
-        raise ValueError(f"unknown method {id!r}{nearest(id, known)}; known: {', '.join(known)}")
+        raise UsageError(f"unknown method {id!r}{nearest(id, known)}; known: {', '.join(known)}")
     return known[id]
 
 
 def method(id: str, **options: Any) -> Method:
     """A method by id with options."""
-    return method_class(id)(**options)
+    return build(method_class(id), options)
 
 
 @cache

@@ -18,6 +18,7 @@ from math import inf, log
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import UsageError
 from .betting import BETS, mean_of_exp
 from .options import check
 from .requests import Array, Mask
@@ -38,7 +39,7 @@ class Prior:
 
     def __post_init__(self) -> None:
         if not all(0 < count < inf for count in (self.win, self.loss, self.concordant)):
-            raise ValueError(
+            raise UsageError(
                 f"pseudo-counts must be positive and finite, got {self.win}, {self.loss}, {self.concordant}"
             )
 

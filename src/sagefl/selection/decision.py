@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import UsageError
 from .outcome import Exchange, Outcome, Reason, State
 from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
 from .scoring import Scoring
@@ -29,7 +30,7 @@ __all__ = ["Decision", "DecisionError", "Ledger"]
 ROUNDING = 1e-9  # by how much a sum of weights may exceed 1
 
 
-class DecisionError(ValueError):
+class DecisionError(UsageError):
     """An answer or argument that does not fit; the decision stays as it was."""
 
 

@@ -16,6 +16,8 @@ from typing import Any, Literal, TypedDict, Unpack, cast, get_args, get_origin, 
 
 import numpy as np
 
+from ..errors import UsageError
+
 __all__ = ["Bounds", "check", "check_options", "choices", "help_texts", "option"]
 
 
@@ -54,7 +56,7 @@ def check_options(options: Any) -> None:
 
 
 def check(name: str, value: Any, kind: Any, **bounds: Unpack[Bounds]) -> Any:
-    """The value as an option of this kind holds it; if it cannot be one, a `ValueError` says what was expected."""
+    """The value as an option of this kind holds it; if it cannot be one, an error says what was expected."""
     limits = cast(Mapping[str, float], bounds)
     if get_origin(kind) is Literal:
         words = get_args(kind)
@@ -75,7 +77,7 @@ def check(name: str, value: Any, kind: Any, **bounds: Unpack[Bounds]) -> Any:
     else:
         return value
     if not fits:
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
+        raise UsageError(f"{name} must be {expected}, got {value!r}")
     return value
 
 

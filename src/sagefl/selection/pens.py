@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..errors import UsageError
 from .options import option
 from .outcome import Exchange, Reason, State
 from .ranking import best, sample
@@ -71,7 +72,7 @@ class Pens(Selector):
         if self.first_phase >= 1:
             return int(self.first_phase)
         if hood.rounds is None:
-            raise ValueError("PENS divides the run in two: say how long it is (rounds=...), or give first_phase rounds")
+            raise UsageError("PENS divides the run in two: say how long it is (rounds=...), or give first_phase rounds")
         return round(self.first_phase * hood.rounds)
 
     def kept(self, hood: Hood, state: State) -> tuple[Peer, ...]:

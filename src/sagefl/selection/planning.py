@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import UsageError
 from . import theory
 from .sage_os import SageOS
 from .selector import Hood
@@ -68,7 +69,7 @@ class Plan:
 def plan_stages(rule: SageOS, degree: int) -> Plan:
     """The plan of `rule` for a neighbourhood of `degree` peers and a pool that allows every stage."""
     if degree < 1:
-        raise ValueError(f"degree is the number of active neighbours, at least 1; got {degree}")
+        raise UsageError(f"degree is the number of active neighbours, at least 1; got {degree}")
     hood = Hood(tuple(range(degree)), rule.schedule[-1])
     stages = tuple(_planned(rule, hood, m, m_next) for m, m_next in pairwise_stages(rule.schedule))
     largest = rule.loss_bound * (degree - 1) / degree

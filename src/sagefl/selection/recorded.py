@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import UsageError
 from .requests import Array, Peer
 
 __all__ = ["RecordedLosses", "read_losses"]
@@ -24,7 +25,7 @@ class RecordedLosses:
 def read_losses(path: Path) -> RecordedLosses:
     """Read recorded losses; what is wrong with a file is said with its line."""
     if not path.is_file():
-        raise ValueError(f"no such file: {path}")
+        raise UsageError(f"no such file: {path}")
     return _read_npy(path) if path.suffix == ".npy" else _read_csv(path)
 
 
@@ -32,9 +33,9 @@ def _read_npy(path: Path) -> RecordedLosses:
     try:
         losses = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a readable NPY array: {error}") from None
+        raise UsageError(f"{path} is not a readable NPY array: {error}") from None
     if losses.ndim != 2 or losses.dtype.kind not in "biuf":
-        raise ValueError(f"{path} must hold a numeric (peers x anchors) matrix, got {losses.dtype} {losses.shape}")
+        raise UsageError(f"{path} must hold a numeric (peers x anchors) matrix, got {losses.dtype} {losses.shape}")
     return RecordedLosses(tuple(range(len(losses))), losses.astype(np.float64))
 
 
@@ -44,9 +45,9 @@ def _read_csv(path: Path) -> RecordedLosses:
             reader = csv.reader(file)
             lines = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not a readable CSV file: {error}") from None
+        raise UsageError(f"{path} is not a readable CSV file: {error}") from None
     if not lines:
-        raise ValueError(f"{path} is empty: expected a header of peer names and one row of losses per anchor")
+        raise UsageError(f"{path} is empty: expected a header of peer names and one row of losses per anchor")
     peers = _header(path, *lines[0])
     rows = [_csv_row(path, line, row, len(peers)) for line, row in lines[1:]]
     return RecordedLosses(peers, np.array(rows, dtype=np.float64).reshape(-1, len(peers)).T)
@@ -56,14 +57,14 @@ def _header(path: Path, line: int, row: list[str]) -> tuple[str, ...]:
     peers = tuple(name.strip() for name in row)
     if "" in peers or len(set(peers)) != len(peers):
         odd = "a peer has no name" if "" in peers else "a name stands twice"
-        raise ValueError(f"{path}, line {line}: the header names the peers, each once, but {odd}: {', '.join(row)}")
+        raise UsageError(f"{path}, line {line}: the header names the peers, each once, but {odd}: {', '.join(row)}")
     return peers
 
 
 def _csv_row(path: Path, line: int, row: list[str], width: int) -> list[float]:
     if len(row) != width:
-        raise ValueError(f"{path}, line {line}: {len(row)} values for {width} peers")
+        raise UsageError(f"{path}, line {line}: {len(row)} values for {width} peers")
     try:
         return [float(value) for value in row]
     except ValueError as error:
-        raise ValueError(f"{path}, line {line}: {error}") from None
+        raise UsageError(f"{path}, line {line}: {error}") from None

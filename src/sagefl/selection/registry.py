@@ -9,18 +9,20 @@ from __future__ import annotations
 import difflib
 import pkgutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from ..errors import UsageError
 from .selector import Selector
 
-__all__ = ["ENTRY_POINTS", "add_entry_points", "discover", "make", "nearest", "selector", "selectors"]
+__all__ = ["ENTRY_POINTS", "add_entry_points", "build", "discover", "make", "nearest", "selector", "selectors"]
 
 ENTRY_POINTS = "sagefl.selectors"
 Entry = TypeVar("Entry")
+Built = TypeVar("Built")
 
 
 def discover(package: str, base: type[Any], registered: dict[str, type[Any]], group: str) -> None:
@@ -62,7 +64,7 @@ def selector(id: str) -> type[Selector]:
     """The selector class of an id."""
     known = selectors()
     if id not in known:
-        raise ValueError(
+        raise UsageError(
             f"unknown selector {id!r}{nearest(id, known)}; known: {', '.join(known)}; a method that is more than a "
             "selector (`sagefl methods` lists them) is run by `sagefl run --method`"
         )
@@ -75,8 +77,18 @@ def make(id: str, **options: Any) -> Selector:
     for name in options:
         if name not in cls.options():
             choices = ", ".join(cls.options()) or "none"
-            raise ValueError(f"{id} has no option {name!r}{nearest(name, cls.options())}; options: {choices}")
-    return cls(**options)
+            raise UsageError(f"{id} has no option {name!r}{nearest(name, cls.options())}; options: {choices}")
+    return build(cls, options)
+
+
+def build(cls: Callable[..., Built], options: Mapping[str, Any]) -> Built:
+    """`cls` with a user's options; a value that it refuses is the user's mistake, any other error is ours."""
+    try:
+        return cls(**options)
+    except ValueError as error:
+        if not options or isinstance(error, UsageError):
+            raise
+        raise UsageError(str(error)) from error
 
 
 def nearest(word: str, words: Any) -> str:

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..errors import UsageError
 from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
 from .requests import Array, Mask
 from .selector import Deciding, Draws, Hood
@@ -85,7 +86,7 @@ class SageEVanilla(CertifiedSelector):
         """Which answers were wrong; losses that are neither 0 nor M (or M in float32) have no sign test."""
         wrong: Mask = (losses == self.loss_bound) | (losses == float(np.float32(self.loss_bound)))
         if not (wrong | (losses == 0)).all():
-            raise ValueError(f"the sign test is about losses that are 0 or M = {self.loss_bound:g}: use sage-e instead")
+            raise UsageError(f"the sign test is about losses that are 0 or M = {self.loss_bound:g}: use sage-e instead")
         return wrong
 
 

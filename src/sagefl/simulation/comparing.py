@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import Dataset
+from ..errors import UsageError
 from ..methods import method
 from ..runs.config import Execution, RunConfig, method_config, method_label
 from ..runs.rundir import RunDirectory
@@ -38,7 +39,7 @@ def compare(
     sections = [method_config(spec) for spec in specs]
     labels = [method_label(section) for section in sections]
     if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise ValueError(f"methods named more than once: {', '.join(twice)}")
+        raise UsageError(f"methods named more than once: {', '.join(twice)}")
     configs = [RunConfig.parse(config.model_dump() | {"method": section}) for section in sections]
     for each in configs:
         method(each.method.id, **each.method.options)  # a mistake in the last must not wait for the others to train

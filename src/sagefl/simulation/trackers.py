@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..errors import UsageError
 from ..extras import how_to_install
 from ..runs.config import RunConfig
 from ..runs.files import RunError
@@ -99,7 +100,7 @@ TRACKERS: Mapping[str, type] = {"tensorboard": TensorBoard, "mlflow": MlFlow, "w
 def make_tracker(name: str, directory: Path) -> Callback:
     """The tracker of a name, writing beside the run."""
     if name not in TRACKERS:
-        raise ValueError(f"unknown tracker {name!r}: {', '.join(TRACKERS)}")
+        raise UsageError(f"unknown tracker {name!r}: {', '.join(TRACKERS)}")
     tracker: Callback = TRACKERS[name](directory)
     return tracker
 
@@ -129,4 +130,4 @@ def _need(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(f"tracking with {extra} needs its package: {how_to_install(extra)}") from None
+        raise UsageError(f"tracking with {extra} needs its package: {how_to_install(extra)}") from None

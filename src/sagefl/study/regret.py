@@ -16,6 +16,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import UsageError
 from ..selection import (
     AnchorQuery,
     Outcome,
@@ -87,7 +88,7 @@ def measure_regret(
 ) -> RegretReport:
     """Every rule's cost on the same `decisions` worlds of 128 anchors, and the exact costs of the optima."""
     if decisions < 10:
-        raise ValueError(f"an interval needs some decisions, at least 10, got {decisions}")
+        raise UsageError(f"an interval needs some decisions, at least 10, got {decisions}")
     optima = solve(prior, probe_cost, delta)
     losses, gains = sample_losses(prior, decisions, stream(seed, "regret"))
     luck = np.stack([_luck(optima, losses, gains, probe_cost, certified) for certified in (True, False)], axis=1)
