@@ -10,7 +10,7 @@ SIZES = Sizes(784, 4000, 4200, Outputs(10, 64), reads={"head": 200, "last-layer"
 
 
 def test_probing_seven_peers_with_128_anchors_costs_what_the_audit_says() -> None:
-    """0.70 MB against a 0.86 MB model (method.md, 4)."""
+    """0.70 MB against a 0.86 MB model (the audit of the paper)."""
     paper = Sizes(784, 864000, 883240, Outputs(10, 64), reads={"head": 19240, "last-layer": 2560})
     spent = account(Outcome((3,), True, Reason.COMMITTED, evaluations=896), {LABEL_ERRORS: 896}, paper)
     assert spent == Traffic(probe_inputs=702_464, probe_answers=896, models=864_000, control=0, merged=1, transferred=1)

@@ -1,4 +1,4 @@
-"""The paper's communication overheads from the counters alone: K = 50, T = 250, networkx seed 1 (method.md, 4)."""
+"""The paper's communication overheads from the counters alone: K = 50, T = 250, networkx seed 1."""
 
 from __future__ import annotations
 

@@ -51,6 +51,12 @@ def test_quality_on_ones_own_anchors():
     assert answers.asked == [Probe(("a", "b", "c"), 0, 3)]
 
 
+def test_quality_may_be_measured_on_more_anchors_than_the_papers_rules_ask_about():
+    answers = Given(probes={"a": [1] * 200, "b": [0] * 200})
+    outcome = drive(DFedMQLite(k=1, quality="anchors", anchors=200).begin("ab", 200), answers)
+    assert (outcome.peers, outcome.evaluations) == (("b",), 400)
+
+
 def test_equal_quality_is_broken_at_random():
     answers = losses(a=0.5, b=0.5, c=0.5)
     chosen = {drive(DFedMQLite(k=1).begin("abc", 8, seed), answers).peers for seed in range(60)}

@@ -32,7 +32,7 @@ class Decided:
 
 @dataclass
 class Setting:
-    """The inputs of Algorithm 1 and the options of method.md."""
+    """The inputs of Algorithm 1, and what the paper leaves open as options."""
 
     losses: Sequence[Sequence[float]]  # N_k^t x anchors
     pool: int

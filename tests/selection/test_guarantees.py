@@ -1,6 +1,6 @@
 """What the certificates promise, by Monte Carlo with stated intervals, and proof that these tests can fail.
 
-Two promises (method.md, thm:correct and thm:noharm): at most a share delta of decisions certifies something false, and
+Two promises (thm:correct and thm:noharm): at most a share delta of decisions certifies something false, and
 ``E[R] <= R_RG + delta M``. The first is tested where it is hardest, at *boundary* worlds in which the claim is only
 just false: peers of equal risk, so that every certificate is wrong.
 

@@ -1,4 +1,4 @@
-"""The paper's formulas: golden values of method.md, hand-computed values, and what they imply."""
+"""The paper's formulas: values from the audit of the paper, values computed by hand, and what they imply."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_the_plan_says_so() -> None:
 
 
 def test_the_audit_of_the_cost_rule() -> None:
-    """With A = 0 the printed rule can fire from d = 31, 11 and 4 on at stages 16, 32 and 64 (method.md, section 4)."""
+    """With A = 0 the printed rule can fire from d = 31, 11 and 4 on at stages 16, 32 and 64."""
     for index, least in ((0, 31), (1, 11), (2, 4)):
         can = [d for d in range(1, 60) if plan_stages(SageOS(), d).stages[index].gossip_upto is not None]
         assert can == list(range(least, 60))

@@ -20,6 +20,11 @@ class BetterHalf(Selector):
 
     looks: int = option(8, "anchors to ask about", ge=1)
 
+    @property
+    def reach(self) -> int:
+        """The most anchors it ever asks about; what is recorded of a run reaches as far."""
+        return self.looks
+
     def decide(self, hood: Hood, state, rng: Draws):
         """Yield requests for evidence, return an exchange. No files, no network, no global randomness."""
         if not hood.peers:

@@ -81,12 +81,12 @@ class Method:
 
     @classmethod
     def fields(cls) -> dict[str, tuple[Any, str]]:
-        """Every option as name -> (default, help with the choices there are), the method's own first."""
-        found: dict[str, tuple[Any, str]] = {}
+        """Every option by name with its default and help, the method's own options first."""
+        fields: dict[str, tuple[Any, str]] = {}
         for options in (cls.Options, cls.rule):
             help = help_texts(options)
-            found |= {f.name: (f.default, help[f.name]) for f in dataclasses.fields(options)}
-        return found
+            fields |= {f.name: (f.default, help[f.name]) for f in dataclasses.fields(options)}
+        return fields
 
     @classmethod
     def summary(cls) -> str:

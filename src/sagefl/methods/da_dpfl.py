@@ -14,7 +14,7 @@ replaces one share of the average it holds (the older version is diluted, the pa
 second time and counted: up to 2k models a round. N = 1 of k = 2, constant over the run. When pruning starts, the
 paper decides by a vote of all clients on how little their models still change; that needs a coordinator, so we prune
 by a timetable: at 20 % of the run, then after gaps that halve. Masks and everything else as in `dispfl`. Poisoning
-peers ruin what they hand over at the mix; what is taken before training is taken as trained.
+peers ruin what they hand over at the mix; what is taken over before training is as its owner trained it.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def pq_index(weights: Tensor) -> float:
 def timetable(first: float, rounds: int, times: int = 8) -> set[int]:
     """The rounds that prune: at `first` (a share of the run), then after gaps that halve."""
     gap = max(1, round(first * rounds))
-    found, at = set(), 0
+    due, at = set(), 0
     for _ in range(times):
         if gap < 1:
             break
         at += gap
-        found.add(at)
+        due.add(at)
         gap //= 2
-    return found
+    return due
 
 
 class DaDPFL(DisPFL):

@@ -11,8 +11,8 @@ Ours. Out-neighbours are k = 2 uniform draws among the active neighbours. A clie
 parameters and mixes with weights p_ij w_j / w_i, which is the same step (`sagefl.exchange.push_sum`); gradient steps
 (Adam) then act on z, where the paper's act on u and so move z by 1 / w as much. On a link with delay the older block
 arrives with the present weight, so that no weight is lost. Both phases share one local epoch, half of the batches
-each; a client whose epoch is a single batch trains head and body in alternate rounds. Traffic stands in the row of
-the sender: the shared block and one weight (4 bytes, control) per out-neighbour.
+each; a client whose epoch is a single batch trains head and body in alternate rounds. Traffic is counted in the
+sender's row: the shared block and one weight (4 bytes, control) per out-neighbour.
 """
 
 from __future__ import annotations

@@ -81,13 +81,10 @@ class Optima:
 
 
 def solve(prior: Prior, probe_cost: float, delta: float = DELTA, anchors: int = SCHEDULE[-1]) -> Optima:
-    """Backward induction; a peer may be taken only after its betting certificate has fired, or from the start.
-
-    `value[f1, f2]` holds the states in which peer 1 (2) may be taken.
-    """
+    """Both optima by backward induction."""
     check("delta", delta, float, gt=0, lt=1)
     check("probe_cost (lambda)", probe_cost, float, ge=0)
-    value, policy = _stopping(prior, anchors), []
+    value, policy = _stopping(prior, anchors), []  # value[f1, f2]: peer 1 (2) may (f = 1) or may not yet be taken
     for n in range(anchors - 1, -1, -1):
         arriving = _with_flags(value, *_fired(n + 1, delta))
         onward = np.stack([[_expected(prior, n, v) for v in row] for row in arriving]) - 2 * probe_cost

@@ -74,7 +74,7 @@ class Wealth:
         self.highest: Array = np.zeros(degree)  # the largest log-wealth so far, per peer
 
     def bet(self, differences: Array, peers: slice = slice(None)) -> None:
-        """Take in the differences of new anchors (peers x new anchors) one after another; `peers`: of these alone."""
+        """Take in the differences of new anchors (peers x new anchors) one after another, of all peers or some."""
         steps = np.log1p(BETS[:, None, None] * differences)
         # Sums taken strictly from left to right, so that the size of batches cannot change a bit of the result.
         paths = np.add.accumulate(np.concatenate([self.stakes[:, peers, None], steps], axis=2), axis=2)[:, :, 1:]

@@ -2,7 +2,7 @@
 
 SAGE-E bets that peers are better than a random draw, SAGE-E-trim that they are worse. Everything else is the same:
 look every few anchors, let the wealth of every bet run, end when the claims settle the decision or when more evidence
-is not worth its price. What a settled decision means is each rule's own file.
+is not worth its price. What follows then stands in each rule's own file.
 
 Losses are divided by M on arrival, so inside a rule risks, prices and margins are in units of M; the trace is not.
 """
@@ -63,7 +63,7 @@ class Evidence:
         self.asked += losses.shape[1]
 
     def take_screened(self, losses: Array) -> None:
-        """New anchors that the leader and, for each anchor, as many others answered; NaN where nobody was asked."""
+        """New anchors that the leader answered and, drawn for each anchor, a few others; NaN where nobody was asked."""
         assert self.leader is not None
         row = slice(self.leader, self.leader + 1)
         differences = np.full(losses.shape, np.nan)
@@ -222,7 +222,7 @@ class BettingSelector(Selector):
         """Whether more evidence may be worth its price (rules B0 and B); free evidence always is.
 
         Without a price V(n') cannot be negative, and it is 0 as soon as no sampled future certifies (eight concordant
-        anchors are enough), so that "gossip iff max V <= 0" would give up for a cost that there is not.
+        anchors are enough), so that "gossip iff max V <= 0" would give up over a cost that does not exist.
         """
         if (price := self.price(seen)) == 0:
             return True

@@ -177,12 +177,12 @@ class Decision:
             self._advance(self.ledger.held(asked))
 
     def restart(self, responders: Iterable[Peer]) -> Decision:
-        """The decision begun anew on the peers that still answer; what was paid for is not asked again.
+        """The decision started over with the peers that still answer; what was paid for is not asked again.
 
-        A peer that drops out changes what gossip means, so the rule must run again from its first stage on the
-        responders. Rules that certify go on at half of their delta (`Selector.restarted`): however many peers drop
-        out, a certificate of the whole decision is wrong with a probability below 2 delta. Nobody left ends it with
-        reason `failed`.
+        A peer that drops out changes what gossip means, so the rule must run again from its first stage on those that
+        are left. Rules that certify go on at half of their delta (`Selector.restarted`): however many peers drop out,
+        a certificate of the whole decision is wrong with a probability below 2 delta. If nobody is left, the decision
+        ends with reason `failed`.
         """
         left = set(responders)
         if strangers := left - set(self.hood.peers):

@@ -50,6 +50,11 @@ class DFedMQLite(Selector):
     )
     anchors: int = option(64, "anchor inputs asked of each neighbour (quality = anchors)", ge=1)
 
+    @property
+    def reach(self) -> int:
+        """All that it asks about."""
+        return self.anchors
+
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Rate the neighbours, merge the best k."""
         if not hood.peers:
@@ -62,13 +67,13 @@ class DFedMQLite(Selector):
                 scores = 1.0 - np.mean((yield Probe(hood.peers, 0, asked)), axis=1)
         else:
             losses = np.ravel((yield Read(hood.peers, "loss")))
-            scores = self._rated(hood, losses, state)
+            scores = self._ratings(hood, losses, state)
             kept = {"losses": state.get("losses", {}) | dict(zip(hood.peers, losses.tolist(), strict=True))}
         look = Stage(asked, Reason.COMMITTED, scores=tuple(map(float, scores)))
         return Exchange.merge(best(hood.peers, scores, self.k, rng), Reason.COMMITTED, trace=(look,), state=kept)
 
-    def _rated(self, hood: Hood, losses: Array, state: State) -> Array:
-        """Quality from reported losses; progress is relative, and 0 for who has not reported before."""
+    def _ratings(self, hood: Hood, losses: Array, state: State) -> Array:
+        """Quality from reported losses; progress is relative, and 0 for a neighbour's first report."""
         if self.quality == "loss":
             return -losses
         before: dict[Any, float] = state.get("losses", {})

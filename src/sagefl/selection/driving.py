@@ -1,7 +1,7 @@
-"""Drivers for those who have the answers at hand: a callback that asks one peer, or a recorded matrix.
+"""Two simple drivers: one calls a function that asks a single peer, the other replays a recorded matrix.
 
-Whoever batches, retries or waits for a network writes a loop of their own around `Decision`, as the simulator and the
-node do; these two are for everybody else.
+Code that batches, retries or waits for a network has a loop of its own around `Decision`, as the simulator and the
+node do.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Ask = Callable[[Peer, npt.NDArray[np.intp]], npt.ArrayLike]
 
 
 def drive(decision: Decision, ask: Ask, *, scoring: Scoring = LABEL_ERRORS) -> Outcome:
-    """Answer every probe by asking each peer for what it is asked and nothing else, and return the outcome.
+    """Answer every probe by asking each peer exactly what the rule wants to know, and return the outcome.
 
-    `ask(peer, anchors)` gives one peer's losses on the anchors with these numbers. `scoring` says what it sends for
-    and how it scores that; a rule that wants something else is refused, because errors of labels are no evidence about
-    latents. Rules that remember hand their memory over in `outcome.state`: pass it to the next `begin`.
+    `ask(peer, anchors)` gives one peer's losses on the anchors with these numbers. `scoring` says what it asks the peer
+    for and how it scores the answers; a rule that wants something else is refused, because errors of labels are no
+    evidence about latents. A rule that remembers returns its memory in `outcome.state`: pass it to the next `begin`.
     """
     while (probe := decision.request) is not None:
         _check(probe, decision.selector, scoring)
@@ -38,7 +38,7 @@ def drive(decision: Decision, ask: Ask, *, scoring: Scoring = LABEL_ERRORS) -> O
         for row, peer in enumerate(probe.peers):
             columns = np.flatnonzero(asked[row])
             if len(columns):
-                losses[row, columns] = _told(ask(peer, probe.start + columns), len(columns), peer)
+                losses[row, columns] = _one_per_anchor(ask(peer, probe.start + columns), len(columns), peer)
         decision.answer(losses)
     return decision.outcome
 
@@ -57,11 +57,11 @@ def _check(request: object, rule: Selector, scoring: Scoring) -> None:
         )
 
 
-def _told(losses: npt.ArrayLike, count: int, peer: Peer) -> Array:
-    told = np.asarray(losses, dtype=np.float64)
-    if told.shape != (count,):
-        raise DecisionError(f"ask({peer!r}, ...) must give {count} losses, one per anchor, got shape {told.shape}")
-    return told
+def _one_per_anchor(losses: npt.ArrayLike, count: int, peer: Peer) -> Array:
+    values = np.asarray(losses, dtype=np.float64)
+    if values.shape != (count,):
+        raise DecisionError(f"ask({peer!r}, ...) must give {count} losses, one per anchor, got shape {values.shape}")
+    return values
 
 
 def replay(

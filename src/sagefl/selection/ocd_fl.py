@@ -12,7 +12,7 @@ exceeds theta = .1, one threshold for all nodes. The loss is the training loss o
 `energy=distance` nodes stand at random places of the unit square, publish their coordinates, and a link costs
 (distance / mean distance)^2, a free-space law in place of the paper's radio model. Only the shared block is sent. A
 lower loss says who has learnt more (or has the easier data), not who is compatible: the method does not claim that.
-Traffic stands in the row of the sender: models and bytes it sends, losses it reads.
+Traffic is counted in the sender's row: models and bytes it sends, losses it reads.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OcdFL(Selector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Compare losses, price the links, push where it pays."""
-        state = self._placed(state, rng)
+        state = self._place(state, rng)
         if not hood.peers:
             return Exchange.none(state=state)
         losses = yield Read((*hood.peers, ME), "loss")
@@ -73,7 +73,7 @@ class OcdFL(Selector):
         look = Stage(0, Reason.COMMITTED, scores=tuple(map(float, worth)))
         return Exchange.push(served, Reason.COMMITTED if served else Reason.NONE, (look,), state)
 
-    def _placed(self, state: State, rng: Draws) -> Any:
+    def _place(self, state: State, rng: Draws) -> Any:
         """A node's place in the unit square, drawn once and published; nothing to keep where links cost the same."""
         if self.energy == "unit" or "x" in state:
             return state or None

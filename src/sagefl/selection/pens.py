@@ -15,8 +15,8 @@ and merge the shared block only; the evaluation is of the peer's full predictor,
 The defaults n_sampled = 3, m = 2, T1 = 40 % of the rounds give the transfers the SAGE paper reports (CommOH 1.784 at
 T = 250); `pens-original` has 10, 2 and 80 %.
 
-Two mistakes of public ports, not made here: with fewer than n_sampled neighbours never to merge in phase one, and to
-evaluate one's own model on the peer's data.
+Two mistakes of public ports are avoided: never merging in phase one where there are fewer than n_sampled neighbours,
+and evaluating one's own model on the peer's data.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Pens(Selector):
         sampled = sample(hood.peers, self.n_sampled, rng)
         losses = yield Inspect(sampled, split="train", metric="ce")
         chosen = best(sampled, -losses, self.m, rng)
-        return Exchange.merge(chosen, Reason.COMMITTED, state=_counted(state, hood.peers, chosen))
+        return Exchange.merge(chosen, Reason.COMMITTED, state=_count(state, hood.peers, chosen))
 
     def turn(self, hood: Hood) -> int:
         """T1, the first round of phase two."""
         if self.first_phase >= 1:
             return int(self.first_phase)
         if hood.rounds is None:
-            raise UsageError("PENS divides the run in two: say how long it is (rounds=...), or give first_phase rounds")
+            raise UsageError("PENS has two phases: say how long the run is (rounds=...), or give first_phase in rounds")
         return round(self.first_phase * hood.rounds)
 
     def kept(self, hood: Hood, state: State) -> tuple[Peer, ...]:
@@ -93,7 +93,7 @@ class PensOriginal(Pens):
     first_phase: float = Pens.preset("first_phase", 0.8)
 
 
-def _counted(state: State, peers: tuple[Peer, ...], chosen: tuple[Peer, ...]) -> State:
+def _count(state: State, peers: tuple[Peer, ...], chosen: tuple[Peer, ...]) -> State:
     """The counts after one more round: sampling n' of d and keeping m' of them takes each with probability m'/d."""
     before, expected = state.get("chosen", {}), state.get("expected", {})
     share = len(chosen) / len(peers)

@@ -38,7 +38,7 @@ class Claim:
 
 @lru_cache(maxsize=4096)
 def future_looks(ahead: tuple[int, ...]) -> tuple[int, ...]:
-    """At most `FUTURES` geometrically spaced ones of the looks ahead, the next and the last among them."""
+    """At most `FUTURES` of the looks ahead, geometrically spaced, the next and the last among them."""
     if len(ahead) <= 1:
         return ahead
     targets = np.geomspace(ahead[0], ahead[-1], FUTURES)

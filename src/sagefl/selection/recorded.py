@@ -23,7 +23,7 @@ class RecordedLosses:
 
 
 def read_losses(path: Path) -> RecordedLosses:
-    """Read recorded losses; what is wrong with a file is said with its line."""
+    """Read recorded losses; an error says in which line of the file it is."""
     if not path.is_file():
         raise UsageError(f"no such file: {path}")
     return _read_npy(path) if path.suffix == ".npy" else _read_csv(path)

@@ -79,8 +79,7 @@ class SageEVanilla(CertifiedSelector):
 
     def level(self, hood: Hood) -> float:
         """What every p-value must not exceed: delta/((d-1) L)."""
-        stages = len(self.schedule) if self.looks == "nominal" else len(hood.stages(self.schedule))
-        return self.delta / ((len(hood.peers) - 1) * stages)
+        return self.delta / ((len(hood.peers) - 1) * self.stage_count(hood))
 
     def errors(self, losses: Array) -> Mask:
         """Which answers were wrong; losses that are neither 0 nor M (or M in float32) have no sign test."""

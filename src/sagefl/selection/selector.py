@@ -34,10 +34,10 @@ Deciding = Generator[Request, Any, Exchange]
 class Hood:
     """One client-round seen from the receiver: its active neighbours and its anchor pool."""
 
-    peers: tuple[Peer, ...]  # the neighbours that are there, in the order in which losses have their rows
+    peers: tuple[Peer, ...]  # the active neighbours, in the order of the rows of losses
     anchors: int  # the size of its pool
     round: int = 0  # from 0
-    rounds: int | None = None  # the whole run's length, where the rule plans ahead
+    rounds: int | None = None  # the length of the run, for rules that plan ahead
     me: Hashable = None  # the receiver's own name, for rules that need it
 
     def stages(self, schedule: Sequence[int]) -> list[int]:
@@ -46,24 +46,24 @@ class Hood:
 
 
 class Draws:
-    """The decision's own random streams, one per purpose, made when first used.
+    """The decision's own random streams, one per purpose, created when first used.
 
-    Gossip draws have a stream of their own, so that two rules that both gossip in a client-round take the same peer,
-    whatever either has drawn, or had no need to draw, for other purposes before.
+    Gossip draws have a stream of their own: two rules that both gossip in a client-round take the same peer, whatever
+    else either of them has drawn before.
     """
 
-    __slots__ = ("_made", "seed")
+    __slots__ = ("_streams", "seed")
 
     def __init__(self, seed: int | tuple[int, ...]) -> None:
         self.seed = seed
-        self._made: dict[str, np.random.Generator] = {}
+        self._streams: dict[str, np.random.Generator] = {}
 
     def __call__(self, purpose: str) -> np.random.Generator:
         """The generator of one purpose."""
-        made = self._made.get(purpose)
-        if made is None:
-            made = self._made[purpose] = stream(self.seed, purpose)
-        return made
+        rng = self._streams.get(purpose)
+        if rng is None:
+            rng = self._streams[purpose] = stream(self.seed, purpose)
+        return rng
 
     def pick(self, items: Sequence[Any], purpose: str) -> Any:
         """A uniform draw from `items`; one item is taken without a draw."""
@@ -97,7 +97,7 @@ class Selector(ABC):
             Selector.registered[cls.id] = cls  # the same class again: a notebook cell or a reload
 
     def __post_init__(self) -> None:
-        check_options(self)  # one by one; a rule whose options must fit each other checks that after this
+        check_options(self)  # each by itself; whether options fit together is for the rule to check after this
 
     @property
     def bound(self) -> float:
@@ -120,10 +120,10 @@ class Selector(ABC):
         return SCHEDULE[-1]
 
     def restarted(self) -> Selector:
-        """The rule that goes on where a decision begins anew because a peer dropped out.
+        """The rule to go on with when a decision starts over because a peer dropped out.
 
-        A rule whose certificates may err says here what is left of that: every run of a decision is another chance to
-        err, and how often peers drop out is not the rule's to choose.
+        Every start is another chance for a certificate to be wrong, and how many there will be is not the rule's
+        choice: a rule that certifies lowers its delta here.
         """
         return self
 
@@ -148,10 +148,10 @@ class Selector(ABC):
     ) -> Decision:
         """Start one decision in ask-and-answer form.
 
-        Two things are the caller's. `seed` must differ from decision to decision, as `(run, round, client)` does;
-        `round` and `me` are for rules to read and do not enter it, so that with a constant seed all clients draw the
-        same peer. And the order of the anchors is to be random, fixed before anybody is asked and shuffled anew every
-        round: a pool sorted by class voids every certificate.
+        The caller takes care of two things. `seed` must differ from decision to decision, as `(run, round, client)`
+        does: `round` and `me` are there for rules to read and do not enter it, so with a constant seed all clients
+        would draw the same peer. And the order of the anchors must be random, fixed before anybody is asked and
+        shuffled again every round: a pool sorted by class voids every certificate.
         """
         from .decision import Decision
 
@@ -164,5 +164,5 @@ class Selector(ABC):
 
     @classmethod
     def preset(cls, name: str, default: Any) -> Any:
-        """An option of this selector with another default, for a subclass that differs in that alone."""
+        """An option of this selector with another default, for a subclass that differs only in defaults."""
         return field(default=default, metadata=cls.options()[name].metadata)

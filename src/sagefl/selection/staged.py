@@ -105,7 +105,7 @@ class StagedSelector(Selector):
         return first
 
     def without_probing(self, hood: Hood, rng: Draws) -> Exchange | None:
-        """The two cases in which there is nothing to look at: nobody there, or a pool below the first stage."""
+        """The exchange where there is nothing to look at: no neighbour, or a pool below the first stage."""
         if not hood.peers:
             return Exchange.none()
         if hood.anchors < self.schedule[0]:
@@ -127,19 +127,22 @@ class CertifiedSelector(StagedSelector):
         """The same rule at half of delta."""
         return halved(self)
 
+    def stage_count(self, hood: Hood) -> int:
+        """L: how many stages the union bound covers."""
+        return len(self.schedule if self.looks == "nominal" else hood.stages(self.schedule))
+
     def stage_radius(self, anchors: int, hood: Hood) -> float:
         """r of eq:radius at this stage."""
-        stages = len(self.schedule) if self.looks == "nominal" else len(hood.stages(self.schedule))
-        return theory.radius(anchors, len(hood.peers), stages, self.delta, self.loss_bound)
+        return theory.radius(anchors, len(hood.peers), self.stage_count(hood), self.delta, self.loss_bound)
 
 
 Certifying = TypeVar("Certifying", bound=Any)
 
 
 def halved(rule: Certifying) -> Certifying:
-    """A certifying rule for a decision begun anew: at delta/2, then delta/4, ..., all runs together stay below 2 delta.
+    """A certifying rule for a decision that starts over, at half of its delta: all starts together stay below 2 delta.
 
-    At delta each, r restarts would add up to (1 + r) delta, and the first run cannot know that there will be more.
+    At delta each, r restarts would add up to (1 + r) delta, and the first run cannot know how many will follow.
     """
     return replace(rule, delta=max(rule.delta / 2, float_info.min))
 

@@ -1,4 +1,4 @@
-"""k uniformly drawn neighbours, averaged: what methods choose whose idea is in the exchange, not in the choice."""
+"""k uniformly drawn neighbours, averaged: the choice of methods whose idea lies in the exchange."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["UniformNeighbours"]
 
 @dataclass(frozen=True)
 class UniformNeighbours(Selector):
-    """Draw k neighbours without replacement, every round anew."""
+    """Draw k neighbours without replacement, again every round."""
 
     k: int = option(2, "neighbours drawn each round", ge=1)
 
