@@ -21,6 +21,10 @@ class Scripted(Selector):
     loss_bound: float = 1.0
 
     @property
+    def bound(self) -> float:
+        return self.loss_bound
+
+    @property
     def scorings(self) -> tuple[Scoring, ...]:
         return tuple(Scoring.registered.values())
 

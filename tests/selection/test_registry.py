@@ -55,7 +55,7 @@ def test_a_method_that_is_no_selector_is_refused_with_who_runs_it() -> None:
     [
         ("sage-oss", {}, "unknown selector 'sage-oss', did you mean 'sage-os'.*known: aq-128, "),
         ("zzz", {}, "unknown selector 'zzz'; known: "),
-        ("sage-os", {"detla": 1}, "sage-os has no option 'detla', did you mean 'delta'.*options: schedule, loss_bound"),
+        ("sage-os", {"detla": 1}, "sage-os has no option 'detla', did you mean 'delta'.*options: loss_bound, kind"),
         ("rg", {"delta": 0.1}, "rg has no option 'delta'; options: none"),
         ("sage-os", {"delta": 2}, "delta must be"),
     ],

@@ -21,8 +21,7 @@ from .options import option
 from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
 from .predictive import Claim, future_looks, more_evidence_pays
 from .requests import Array, Probe
-from .scoring import Scoring, kinds, losses, scoring
-from .selector import Deciding, Draws, Hood, Selector
+from .selector import Deciding, Draws, Hood, ProbingSelector
 from .staged import halved
 from .theory import DELTA, PROBE_COST, SCHEDULE
 
@@ -93,7 +92,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class BettingSelector(Selector):
+class BettingSelector(ProbingSelector):
     """Options and steps of a rule that bets."""
 
     citation: ClassVar[str] = "This project (beyond the SAGE paper)."
@@ -113,25 +112,12 @@ class BettingSelector(Selector):
         "when to give up: more evidence is not expected to pay (predictive), cannot pay at confidence delta (voi), "
         "or never (none)",
     )
-    loss_bound: float = option(1.0, "probe losses lie in [0, M]", symbol="M", gt=0)
-    kind: str = option("labels", "what peers answer", choices=kinds)
-    loss: str = option(
-        "error",
-        "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)",
-        choices=losses,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         least = max(self.first, SCHEDULE[0]) if self.looks == "stages" else self.first
         if self.largest < least:
             raise ValueError(f"largest must reach the first look, {least}, got {self.largest}")
-        scoring(self.kind, self.loss)
-
-    @property
-    def scorings(self) -> tuple[Scoring, ...]:
-        """The one form that its options name."""
-        return (scoring(self.kind, self.loss),)
 
     @property
     def reach(self) -> int:

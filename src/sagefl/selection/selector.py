@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..streams import stream
-from .options import check_options
+from .options import check_options, option
 from .outcome import Exchange, State
 from .requests import Peer, Request
-from .scoring import LABEL_ERRORS, Scoring
+from .scoring import LABEL_ERRORS, Scoring, kinds, losses, scoring
 from .theory import SCHEDULE
 
 if TYPE_CHECKING:
     from .decision import Decision
 
-__all__ = ["Deciding", "Draws", "Hood", "Selector"]
+__all__ = ["Deciding", "Draws", "Hood", "ProbingSelector", "Selector"]
 
 Deciding = Generator[Request, Any, Exchange]
 """What `decide` is: yields requests, is sent answers, returns an exchange."""
@@ -102,7 +102,7 @@ class Selector(ABC):
     @property
     def bound(self) -> float:
         """M: losses answered to probes lie in [0, M]."""
-        return float(getattr(self, "loss_bound", 1.0))
+        return 1.0
 
     @property
     def scorings(self) -> tuple[Scoring, ...]:
@@ -166,3 +166,30 @@ class Selector(ABC):
     def preset(cls, name: str, default: Any) -> Any:
         """An option of this selector with another default, for a subclass that differs only in defaults."""
         return field(default=default, metadata=cls.options()[name].metadata)
+
+
+@dataclass(frozen=True)
+class ProbingSelector(Selector):
+    """A rule whose options say in which form peers answer and how far losses reach."""
+
+    loss_bound: float = option(1.0, "probe losses lie in [0, M]", symbol="M", gt=0)
+    kind: str = option("labels", "what peers answer", choices=kinds)
+    loss: str = option(
+        "error",
+        "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)",
+        choices=losses,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        scoring(self.kind, self.loss)
+
+    @property
+    def bound(self) -> float:
+        """M."""
+        return float(self.loss_bound)
+
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        """The one form that its options name."""
+        return (scoring(self.kind, self.loss),)

@@ -17,8 +17,7 @@ from . import theory
 from .options import option
 from .outcome import Exchange, Fired, Reason, Stage
 from .requests import Array, Peer, Probe
-from .scoring import Scoring, kinds, losses, scoring
-from .selector import Draws, Hood, Selector
+from .selector import Draws, Hood, ProbingSelector
 
 __all__ = ["SAGE_PAPER", "CertifiedSelector", "Look", "StagedSelector", "halved", "pairwise_stages"]
 
@@ -64,29 +63,16 @@ class Look:
 
 
 @dataclass(frozen=True)
-class StagedSelector(Selector):
+class StagedSelector(ProbingSelector):
     """Options and steps of a rule that looks at a nested anchor schedule."""
 
     schedule: tuple[int, ...] = option(theory.SCHEDULE, "nested anchor schedule m_1 < ... < m_L", ge=1)
-    loss_bound: float = option(1.0, "probe losses lie in [0, M]", symbol="M", gt=0)
     ties: Ties = option("random", "how equal risks are broken")
-    kind: str = option("labels", "what peers answer", choices=kinds)
-    loss: str = option(
-        "error",
-        "how answers are scored: 0-1 (error), or cross-entropy clipped and scaled to [0, M] (ce)",
-        choices=losses,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(a >= b for a, b in pairwise(self.schedule)):
             raise ValueError(f"schedule must be strictly increasing, got {self.schedule}")
-        scoring(self.kind, self.loss)
-
-    @property
-    def scorings(self) -> tuple[Scoring, ...]:
-        """The one form that its options name."""
-        return (scoring(self.kind, self.loss),)
 
     @property
     def reach(self) -> int:
