@@ -11,7 +11,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "sim": ("torch", "networkx", "polars", "safetensors", "pydantic", "tomli_w", "filelock"),
     "node": ("grpc", "google", "cryptography", "prometheus_client"),
     "view": ("starlette", "uvicorn", "plotly"),
-    "study": ("matplotlib",),
+    "study": ("matplotlib", "jinja2"),
     "ray": ("ray",),
     "cifar": ("PIL",),
     "hf": ("datasets",),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny_study import tiny_plan
 
 from sagefl.runs.config import Execution
-from sagefl.study.collect import collect
+from sagefl.study.design import Findings
 from sagefl.study.matrix import Cell
 from sagefl.study.pace import Pace
-from sagefl.study.paper import Findings, find
+from sagefl.study.paper import PAPER
 from sagefl.study.runner import run_cells
-from sagefl.study.sweeps import run_sweeps
+from sagefl.study.study import Study
 
 
 @pytest.fixture(scope="session")
@@ -31,4 +32,4 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, tiny_cells: list[Cell]
 
 @pytest.fixture(scope="session")
 def tiny(tiny_cells: list[Cell], tiny_folder: Path) -> Findings:
-    return find(collect(tiny_cells, tiny_folder), list(run_sweeps(tiny_cells, tiny_folder)))
+    return Study(replace(PAPER, cells=tiny_cells), tiny_folder, out=tiny_folder / "nowhere").find()

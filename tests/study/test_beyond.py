@@ -13,23 +13,18 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.methods import method
-from sagefl.study.beyond import (
-    CONFIRMATION,
-    EXPERIMENT,
-    REFERENCE,
-    _holm,
-    compare_arms,
-    plan_beyond,
-    refutations,
-    standings,
-)
-from sagefl.study.beyond_report import comparisons_csv, draw_price, to_markdown
+from sagefl.study import trials
+from sagefl.study.beyond import CONFIRMATION, EXPERIMENT, design
 from sagefl.study.collect import Record, read_records, write_records
+from sagefl.study.design import Findings
 from sagefl.study.intervals import t_tail
+from sagefl.study.study import Absence
+from sagefl.study.trial_report import comparisons_csv, draw_price, to_markdown
+from sagefl.study.trials import REFERENCE, Comparison, Refutation, Trial, _holm, plan_trial, standings
 
 ARMS, WORLDS, (PRIMARY,) = EXPERIMENT.arms, EXPERIMENT.worlds, EXPERIMENT.primary
 SPECS = {arm.name: arm.spec for arm in ARMS}
-CELLS = {(c.configuration, c.method, c.seed): c for c in plan_beyond()}
+CELLS = {(c.configuration, c.method, c.seed): c for c in plan_trial("laptop", EXPERIMENT)}
 SEEN = 50 * 6  # decisions of a run in rounds 25, 50, ..., 150
 UNITS = [(world, seed) for world, seeds in WORLDS.items() for seed in seeds]
 
@@ -41,8 +36,24 @@ def record(name: str, unit: int, accuracy: float, client: float, **more: float) 
     return Record(world, cell.method, cell.config, values | more)
 
 
+def compare_arms(rows: list[Record], trial: Trial = EXPERIMENT) -> list[Comparison]:
+    return trials.compare_arms(rows, trial)
+
+
+def refutations(rows: list[Record]) -> list[Refutation]:
+    return trials.refutations(rows, EXPERIMENT)
+
+
+def found(rows: list[Record], trial: Trial = EXPERIMENT) -> Findings:
+    return Findings(design("laptop", trial), rows, provenance=["sagefl study beyond"])
+
+
+def account(rows: list[Record], trial: Trial = EXPERIMENT) -> str:
+    return to_markdown(found(rows, trial), ["a scale"])
+
+
 def test_the_plan_is_every_arm_in_every_replication_and_the_primary_pair_comes_first() -> None:
-    cells = plan_beyond()
+    cells = plan_trial("laptop", EXPERIMENT)
     assert len(cells) == len(ARMS) * 5 == len({c.config.digest for c in cells})
     assert [c.method for c in cells[:10]] == ["rg"] * 5 + [SPECS[PRIMARY]] * 5
     assert {c.config.rounds for c in cells} == {150}
@@ -59,14 +70,14 @@ def test_what_confirms_is_on_seeds_that_nobody_has_looked_at() -> None:
     fresh = [seed for seeds in CONFIRMATION.worlds.values() for seed in seeds]
     assert not looked_at & set(fresh)
     assert len(fresh) == len(set(fresh)) == CONFIRMATION.replications
-    cells = plan_beyond("laptop", CONFIRMATION)
+    cells = plan_trial("laptop", CONFIRMATION)
     assert len(cells) == 3 * CONFIRMATION.replications == 24
-    assert not {c.config.digest for c in cells} & {c.config.digest for c in plan_beyond("laptop")}
+    assert not {c.config.digest for c in cells} & {c.config.digest for c in plan_trial("laptop", EXPERIMENT)}
 
 
 def test_two_primary_comparisons_are_corrected_for_being_two() -> None:
     """The smaller p-value counts twice; global and Client accuracy alone are a family apart."""
-    cells = {(c.configuration, c.method, c.seed): c for c in plan_beyond("smoke", CONFIRMATION)}
+    cells = {(c.configuration, c.method, c.seed): c for c in plan_trial("smoke", CONFIRMATION)}
     worlds = [(world, seed) for world, seeds in CONFIRMATION.worlds.items() for seed in seeds]
     noise = [0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.0]
     rows = []
@@ -85,10 +96,10 @@ def test_two_primary_comparisons_are_corrected_for_being_two() -> None:
     assert first.holm == pytest.approx(2 * first.p)
     assert second.holm == pytest.approx(max(second.p, first.holm))
     assert CONFIRMATION.family == 4 == len([c for c in made if not c.primary])
-    text = to_markdown(rows, ["a scale"], "command", CONFIRMATION)
+    text = account(rows, CONFIRMATION)
     assert text.count("**Primary comparison**") == 2
     assert " by Holm, of 2) over 8 replications; with" in text
-    assert draw_price(rows, CONFIRMATION) is not None
+    assert draw_price(found(rows, CONFIRMATION)) is not None
 
 
 def test_differences_are_taken_within_replications() -> None:
@@ -110,8 +121,8 @@ def test_only_replications_that_both_arms_have_are_compared() -> None:
     made = compare_arms(rows)
     assert {c.arm.name for c in made} == {"aq-128"}
     assert all(c.difference.seeds == 1 and c.difference.mean == pytest.approx(20) and isnan(c.p) for c in made)
-    assert "one replication" not in to_markdown(rows, ["scale"], "command").split("## Arms")[0]
-    assert "not run yet" in to_markdown(rows, ["scale"], "command")
+    assert "one replication" not in account(rows).split("## Arms")[0]
+    assert "not run yet" in account(rows)
 
 
 def test_what_was_found_in_each_world_stands_beside_the_whole() -> None:
@@ -120,7 +131,7 @@ def test_what_was_found_in_each_world_stands_beside_the_whole() -> None:
     rows += [record(PRIMARY, i, 0.4 + gain, 0.5 + gain) for i, gain in enumerate(gains)]
     apart = compare_arms(rows)[0].by_world
     assert {w.topology: (e.seeds, pytest.approx(e.mean)) for w, e in apart.items()} == {"er": (3, 2.0), "ba": (2, -0.5)}
-    assert "| er/0.1 +2.00 (3); ba/0.3 -0.50 (2) |" in to_markdown(rows, ["scale"], "command")
+    assert "| er/0.1 +2.00 (3); ba/0.3 -0.50 (2) |" in account(rows)
 
 
 def test_with_the_seed_as_the_unit_its_worlds_are_averaged_first() -> None:
@@ -131,7 +142,7 @@ def test_with_the_seed_as_the_unit_its_worlds_are_averaged_first() -> None:
     first = compare_arms(rows)[0]
     assert (first.over_seeds.seeds, first.over_seeds.mean) == (3, pytest.approx(2.0))
     assert first.over_seeds.standard_error == pytest.approx(1 / 3**0.5)
-    assert "; with the seed as the unit +2.00 points [-0.48, +4.48] over 3." in to_markdown(rows, ["s"], "command")
+    assert "; with the seed as the unit +2.00 points [-0.48, +4.48] over 3." in account(rows)
 
 
 def test_certificates_that_evaluation_data_refute_are_counted() -> None:
@@ -146,14 +157,14 @@ def test_certificates_that_evaluation_data_refute_are_counted() -> None:
     assert (found.arm.name, found.seen, found.checked, found.refuted) == ("sage-os", SEEN * 3, 50, 6)
     assert found.of_all == pytest.approx(6 / (SEEN * 3))
     text = f"| sage-os | {SEEN * 3} | 50 | 6 | 12.0 % | 4.5 to 24.3 % | {found.of_all:.1%}".replace("%", " %")
-    assert text.replace("  %", " %") in to_markdown(rows, ["scale"], "command")
+    assert text.replace("  %", " %") in account(rows)
 
 
 def test_nothing_at_all() -> None:
     assert refutations([]) == []
     assert compare_arms([]) == []
-    assert standings([]) == []
-    assert draw_price([]) is None
+    assert standings([], EXPERIMENT) == []
+    assert draw_price(found([])) is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
@@ -174,7 +185,7 @@ def test_arms_that_are_not_run_yet_count_in_the_family() -> None:
     made = {c.outcome: c for c in compare_arms(rows)}
     assert EXPERIMENT.family == len(ARMS) * 3 - 3 - 1
     assert made["accuracy"].holm == pytest.approx(EXPERIMENT.family * made["accuracy"].p)
-    assert f"within the {EXPERIMENT.family} comparisons of the plan" in to_markdown(rows, ["scale"], "command")
+    assert f"within the {EXPERIMENT.family} comparisons of the plan" in account(rows)
 
 
 def test_p_values_are_those_of_the_tables() -> None:
@@ -200,15 +211,15 @@ def test_what_is_written_holds_what_was_found() -> None:
     rows += [
         record(PRIMARY, i, 0.41 + 0.01 * i, 0.5 + 0.001 * i, certified=0.25, certified_worse=0.125) for i in range(5)
     ]
-    text = to_markdown(rows, ["a scale"], "sagefl study beyond")
+    text = account(rows)
     assert " over 5 replications; with" in text
-    assert " over 3 of 5 replications: not final; with" in to_markdown(rows[:-2], ["a scale"], "sagefl study beyond")
+    assert " over 3 of 5 replications: not final; with" in account(rows[:-2])
     assert "probe_cost=0`) minus rg, mean of global and Client accuracy after mixing: +0.60 points [" in text
     assert "| trim, latents, lambda 0 | 5 | 43.00 | 50.20 |" in text
     lines = comparisons_csv(compare_arms(rows)).splitlines()
     assert len(lines) == 1 + 3
     assert lines[1].startswith('"trim, latents, lambda 0",sage-e-trim:kind=latents:probe_cost=0,both,1,5,0.6,')
-    assert "<svg" in draw_price(rows).svg
+    assert "<svg" in draw_price(found(rows)).svg
 
 
 def test_the_command_runs_the_first_arms_and_writes_the_account(tmp_path: Path) -> None:
@@ -259,11 +270,11 @@ def _check_that_it_keeps_what_it_has(tmp_path: Path, arguments: list[str], known
 def test_an_account_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real data may be on another machine than the one that reports."""
     rows = [record(name, i, 0.4, 0.5, decisions=1.0) for name in (REFERENCE, PRIMARY) for i in range(5)]
-    configs = {(c.configuration, c.method, c.seed): c.config for c in plan_beyond("laptop")}
+    configs = {(c.configuration, c.method, c.seed): c.config for c in plan_trial("laptop", EXPERIMENT)}
     rows = [replace(r, config=configs[r.configuration, r.method, r.config.seed]) for r in rows]
     (tmp_path / "known").mkdir()
     write_records(tmp_path / "known" / "cells.csv", rows)
-    monkeypatch.setattr("sagefl.study.matrix.absent", lambda cells: {"fmnist": ("nowhere", list(cells))})
+    monkeypatch.setattr("sagefl.study.study.absent", lambda cells: [Absence("fmnist", "nowhere", tuple(cells))])
     arguments = ["study", "beyond", "--preset", "laptop", "--known", str(tmp_path / "known"), "--no-run"]
     arguments += ["--cells", str(tmp_path / "cells"), "--out", str(tmp_path / "out")]
     told = CliRunner().invoke(app, arguments)

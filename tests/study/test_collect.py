@@ -13,8 +13,10 @@ import pytest
 
 from sagefl.runs.rundir import RunDirectory
 from sagefl.study.collect import _by_thirds, collect, read_records, recall, write_records
-from sagefl.study.matrix import Cell, StudyError
-from sagefl.study.paper import Findings, merge
+from sagefl.study.design import Findings
+from sagefl.study.errors import StudyError
+from sagefl.study.matrix import Cell
+from sagefl.study.paper import PAPER
 from sagefl.study.sweeps import SWEEPS, SweepRow, read_sweeps, run_sweeps, write_sweeps
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +120,7 @@ def test_certificates_are_counted_by_thirds_of_the_run() -> None:
 def test_a_study_built_again_from_its_csv_says_the_same(tiny: Findings, tmp_path: Path) -> None:
     write_records(tmp_path / "cells.csv", tiny.records)
     write_sweeps(tmp_path / "sweeps.csv", tiny.sweeps)
-    again = merge([tmp_path])
+    again = Findings.read(PAPER, [tmp_path])
     assert again.judged == tiny.judged
     assert again.tables == tiny.tables
     assert again.sweeps == tiny.sweeps
@@ -128,14 +130,14 @@ def test_two_studies_are_merged_cell_by_cell(tiny: Findings, tmp_path: Path) -> 
     for name, part in (("a", tiny.records[:4]), ("b", tiny.records[2:])):
         (tmp_path / name).mkdir()
         write_records(tmp_path / name / "cells.csv", part)
-    assert merge([tmp_path / "a", tmp_path / "b"]).tables == tiny.tables
+    assert Findings.read(PAPER, [tmp_path / "a", tmp_path / "b"]).tables == tiny.tables
 
 
 def test_cells_of_different_scale_do_not_mix(tiny: Findings, tmp_path: Path) -> None:
     other = [replace(r, config=r.config.model_copy(update={"rounds": 9})) for r in tiny.records[:1]]
     write_records(tmp_path / "cells.csv", [*tiny.records, *other])
-    with pytest.raises(ValueError, match="different scale"):
-        merge([tmp_path])
+    with pytest.raises(StudyError, match="different scale"):
+        _ = Findings.read(PAPER, [tmp_path]).ours
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from sagefl.cli import app
 from sagefl.runs.config import Execution, merged
 from sagefl.study.distributed import run_cells_on_ray
+from sagefl.study.errors import InterruptedStudyError
 from sagefl.study.matrix import Cell, plan
 from sagefl.study.pace import Pace
-from sagefl.study.runner import InterruptedStudyError, done, run_cells
+from sagefl.study.runner import done, run_cells
 
 if TYPE_CHECKING:
     from conftest import Nodes

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from tiny_study import results
 
-from sagefl.study import canvas, figures
+from sagefl.runs.config import RunConfig
+from sagefl.study import canvas, figures, paper_figures
 from sagefl.study.canvas import Drawn, inline
 from sagefl.study.claims import RULE
-from sagefl.study.figures import build_figures
-from sagefl.study.matrix import StudyError
-from sagefl.study.paper import Findings, audit, write
-from sagefl.study.published import published
-from sagefl.study.results import Results
+from sagefl.study.collect import Record
+from sagefl.study.design import Findings
+from sagefl.study.errors import StudyError
+from sagefl.study.figures import budget
+from sagefl.study.paper import PAPER, audit
+from sagefl.study.report import to_page
 from sagefl.study.statements import STATEMENTS
 
 
@@ -70,8 +74,10 @@ def folder(tiny: Findings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with all figures drawn, the three most different ones rendered in full: rendering takes long."""
     out = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "save", lambda f, n, t, c: (canvas.save if n in RENDERED else unrendered)(f, n, t, c))
-        write(out, tiny, "sagefl study paper --preset smoke", ["cifar10 <is> not here"])
+        for charts in (figures, paper_figures):
+            patch.setattr(charts, "save", lambda f, n, t, c: (canvas.save if n in RENDERED else unrendered)(f, n, t, c))
+        said = {"provenance": ["sagefl study paper --preset smoke"], "notes": ["cifar10 <is> not here"]}
+        replace(tiny, **said).write(out)
     return out
 
 
@@ -101,7 +107,7 @@ def test_the_report_has_everything(page: str) -> None:
         assert f'id="claim-{statement.id}"' in page
     for text in ("Table I.", "Table II.", "Table III.", "Model traffic", "Seconds a round to decide", RULE[:60],
                  "sagefl study paper --preset smoke", "K = 6, T = 3", "prefers-color-scheme: dark"):  # fmt: skip
-        assert text.replace("'", "&#x27;") in page
+        assert text.replace("'", "&#39;") in page
     assert "cifar10 &lt;is&gt; not here" in page
     assert page.count("<svg") == 9
 
@@ -117,16 +123,31 @@ def test_files_are_written_beside_it(folder: Path) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "save", unrendered)
+    for charts in (figures, paper_figures):
+        monkeypatch.setattr(charts, "save", unrendered)
 
 
 @pytest.mark.usefixtures("quick")
 def test_the_audit_alone_makes_a_report(tmp_path: Path) -> None:
-    page = write(tmp_path, audit(), "sagefl study paper --audit").read_text(encoding="utf-8")
+    page = audit("sagefl study paper --audit").write(tmp_path).read_text(encoding="utf-8")
     assert Page(page).fetched == []
     assert "15 contradicted" in page
     assert "by these runs" not in page
     assert not (tmp_path / "cells.csv").exists()
+
+
+def measured(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Findings:
+    """Findings of the paper's study with these values, one per seed."""
+    rows = results(values).rows
+    records = [Record(r.configuration, r.method, RunConfig(seed=r.seed), dict(r.values)) for r in rows]
+    return Findings(PAPER, records)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_page_escapes_what_it_is_given() -> None:
+    page = to_page(measured({"sage-os:ties=<b>": {"accuracy": [0.4]}, "rg": {"accuracy": [0.4]}}))
+    assert "ties=&lt;b&gt;" in page
+    assert "ties=<b>" not in page
 
 
 # Figures ------------------------------------------------------------------------------------------------------------
@@ -134,7 +155,7 @@ def test_the_audit_alone_makes_a_report(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_the_published_tables_suffice_for_what_they_allow() -> None:
-    drawn = build_figures(Results(), published())
+    drawn = audit().figures
     assert [d.name for d in drawn] == ["stopping", "stop32", "relative", "by-alpha", "budget", "traffic"]
     assert all(d.title and d.caption for d in drawn)
 
@@ -143,13 +164,13 @@ def test_the_published_tables_suffice_for_what_they_allow() -> None:
 @pytest.mark.parametrize("methods", [("rg",), ("local",), ("sage-os",), ("rg", "sage-os-table"), ("rg", "my-own")])
 def test_whatever_was_measured_can_be_drawn(methods: tuple[str, ...]) -> None:
     values = {"accuracy": [0.4, 0.5], "budget": [0.2, 0.3], "bytes": [5.0, 5.0], "decisions": [5.0, 5.0]}
-    drawn = {d.name for d in build_figures(results(dict.fromkeys(methods, values)), published())}
+    drawn = {d.name for d in measured(dict.fromkeys(methods, values)).figures}
     assert {"relative", "by-alpha", "budget"} <= drawn
     assert ("per-byte" in drawn) == (len(methods) == 2)
 
 
 def test_a_figure_is_svg_and_png_and_the_same_every_time(folder: Path, tiny: Findings) -> None:
-    again = figures._budget(tiny.ours, published())
+    again = budget(tiny)
     assert again is not None
     assert again.png.startswith(b"\x89PNG")
     assert again.svg == (folder / "figures" / "budget.svg").read_text(encoding="utf-8")
@@ -181,4 +202,4 @@ def test_methods_can_be_told_apart_without_colour() -> None:
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(StudyError, match=r"pip install .*'\.\[study\]'"):
-        build_figures(Results(), published())
+        _ = audit().figures

@@ -13,9 +13,10 @@ from tiny_study import tiny_plan
 from sagefl.runs.config import Execution
 from sagefl.runs.rundir import RunDirectory
 from sagefl.study import runner
+from sagefl.study.errors import InterruptedStudyError
 from sagefl.study.matrix import Cell
 from sagefl.study.pace import Pace
-from sagefl.study.runner import Failure, InterruptedStudyError, done, run_cells
+from sagefl.study.runner import Failure, done, run_cells
 from sagefl.study.work import taken
 
 ALONE = Execution(engine="sequential")

@@ -88,7 +88,7 @@ def test_a_failed_cell_is_in_the_report_and_in_the_exit_code(tmp_path: Path) -> 
     assert "nonsense seed 1 FAILED: unknown method 'nonsense'" in output
     assert "1 of 2 cells done" in output
     report = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "unknown method &#x27;nonsense&#x27;" in report
+    assert "unknown method &#39;nonsense&#39;" in report
     links = re.findall(r'href="(runs/[^"]+)"', report)
     assert links == ["runs/fmnist-mini-er-0.3.html"]
     page = (tmp_path / "out" / links[0]).read_text(encoding="utf-8")
@@ -142,7 +142,7 @@ def free(cells: Path) -> bool:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Studies run in this process draw nothing: figures have tests of their own."""
-    monkeypatch.setattr("sagefl.study.paper.build_figures", lambda *_: [])
+    monkeypatch.setattr("sagefl.study.design.Findings.figures", [])
 
 
 def killed(process: subprocess.Popen[bytes], cells: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tiny_study import results
 
 from sagefl.study.published import published
-from sagefl.study.render import lines, to_csv, to_html, to_latex, to_markdown, to_rich
+from sagefl.study.render import lines, to_csv, to_latex, to_markdown, to_rich
 from sagefl.study.results import Configuration, Result, Results
 from sagefl.study.tables import Table, build_tables
 
@@ -139,9 +139,3 @@ def test_a_terminal_gets_a_table_per_group() -> None:
     made = to_rich(named(build_tables(OURS, PAPER), "table3"))
     assert [title.split(": ")[1] for title, _ in made] == ["Budget consumed", "SAGE-OS", "SAGE-OS cum."]
     assert all(table.row_count == 6 for _, table in made)
-
-
-def test_html_escapes_what_it_is_given() -> None:
-    ours = results({"sage-os:ties=<b>": {"accuracy": [0.4]}, "rg": {"accuracy": [0.4]}})
-    assert "<b>&lt;" not in to_html(named(build_tables(ours, PAPER), "table1")).replace("ties=", "")
-    assert "ties=&lt;b&gt;" in to_html(named(build_tables(ours, PAPER), "table1"))

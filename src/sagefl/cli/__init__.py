@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, beyond, core, data, methods, node, regret, simulate, study, view
+from . import bench, core, data, methods, node, regret, simulate, study, view
 from .common import Commands
 
 __all__ = ["app"]
@@ -46,7 +46,6 @@ methods.add_to(app)
 data.add_to(app)
 regret.add_to(app)
 study.add_to(app)
-beyond.add_to(study.group)
 node.add_to(app)
 view.add_to(app)
 bench.add_to(app)

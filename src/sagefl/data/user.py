@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -105,20 +106,16 @@ def _call(function: Callable[[], Any], name: str) -> Dataset:
 
 
 def _resolve(reference: str) -> Callable[[], Any]:
-    module_name, _, attribute = reference.partition(":")
-    if not module_name or not attribute:
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute:
         raise DataError(f"{reference!r} is not of the form module:function")
     try:
-        target: Any = importlib.import_module(module_name)
+        target: Any = reduce(getattr, attribute.split("."), importlib.import_module(module))
     except Exception as error:  # whatever a user's module raises while it is imported
         raise DataError(
-            f"cannot import {module_name!r} for dataset {reference!r}: {type(error).__name__}: {error}. "
-            "Expected a module in the current folder or an installed one"
+            f"cannot load dataset {reference!r}: {type(error).__name__}: {error}. "
+            "Expected a function in a module in the current folder or an installed one"
         ) from error
-    for part in attribute.split("."):
-        if not hasattr(target, part):
-            raise DataError(f"{module_name!r} has no {attribute!r}; expected a function that returns the data")
-        target = getattr(target, part)
     if not callable(target):
         raise DataError(f"{reference} is a {type(target).__name__}; expected a function that returns the data")
     return target  # type: ignore[no-any-return]

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..extras import how_to_install
-from .matrix import StudyError
+from .errors import StudyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +68,11 @@ class Drawn:
     caption: str
     svg: str
     png: bytes
+
+    def write(self, folder: Path) -> None:
+        """Both formats into a folder."""
+        (folder / f"{self.name}.svg").write_text(self.svg, encoding="utf-8")
+        (folder / f"{self.name}.png").write_bytes(self.png)
 
 
 def colour(method: str) -> str:

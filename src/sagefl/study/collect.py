@@ -20,11 +20,12 @@ import polars as pl
 from ..runs.config import RunConfig
 from ..runs.files import write_text
 from ..runs.rundir import RunDirectory
-from .matrix import Cell, StudyError
-from .results import Configuration, Result, Results
+from .errors import StudyError
+from .matrix import Cell
+from .results import Configuration, Result
 from .runner import done
 
-__all__ = ["Record", "collect", "differ", "read_records", "recall", "results_of", "write_records"]
+__all__ = ["Record", "collect", "differ", "read_records", "recall", "write_records"]
 
 FIRST_STAGE = 16
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
@@ -77,11 +78,6 @@ def differ(a: Record, b: Record) -> bool:
         for name in a.values.keys() & b.values.keys()
         if not name.startswith("seconds_")
     )
-
-
-def results_of(records: Sequence[Record]) -> Results:
-    """The records as results."""
-    return Results(r.result for r in records)
 
 
 def _values(run: RunDirectory) -> dict[str, float]:

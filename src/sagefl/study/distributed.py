@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..runs.config import Execution, RunConfig
 from ..signals import stoppable
-from .matrix import Cell, StudyError
-from .runner import Failure, InterruptedStudyError, Watcher, done
+from .errors import InterruptedStudyError, StudyError
+from .matrix import Cell
+from .runner import Failure, Watcher, done
 from .work import dataset_of, described, simulate, taken
 
 if TYPE_CHECKING:

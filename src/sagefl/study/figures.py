@@ -1,162 +1,29 @@
-"""The paper's figures from its tables and from our runs, side by side, and those it does not have.
+"""Figures that any study can have: published numbers and ours side by side, costs, mechanisms, sweeps.
 
-Every function draws from results alone and returns nothing where they do not hold what it needs, so that the published
-tables suffice for whatever they allow.
+A chart is a function of the findings; it returns None where they do not hold what it needs. `CHARTS` lists those that
+a design has unless it says otherwise; `paper_figures` has those that are about the paper alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from ..selection import theory
-from .audit import LAMBDA, SCHEDULE, stop_bounds
 from .canvas import INK, MUTED, Drawn, colour, drawing, marker, save, tidy
 from .intervals import Estimate, estimate
 from .published import counterpart, counterpart_method
-from .results import DATASETS, Configuration, Results, show_method
+from .results import Configuration, Results, show_method
 from .sweeps import SweepRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["build_figures"]
+    from .design import Findings
 
-DEGREE = 6  # the paper's representative degree
+__all__ = ["CHARTS", "budget", "by_alpha", "mechanisms", "per_byte", "relative", "sweeps", "traffic"]
+
 _LABEL = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}  # behind numbers
-
-
-def build_figures(ours: Results, published: Results, sweeps: Sequence[SweepRow] = ()) -> list[Drawn]:
-    """All figures that these results allow."""
-    made: Iterable[Drawn | None] = (
-        _stopping(),
-        _stop32(ours, published),
-        _relative(ours, published),
-        _by_alpha(ours, published),
-        _budget(ours, published),
-        _traffic(ours, published),
-        _per_byte(ours),
-        _mechanisms(ours),
-        _sweeps(sweeps),
-    )
-    return [drawn for drawn in made if drawn is not None]
-
-
-# The stopping rule --------------------------------------------------------------------------------------------------
-
-
-def _stopping() -> Drawn:
-    with drawing(9.2, 4.1) as figure:
-        flow, curves = figure.subplots(1, 2, width_ratios=(1.15, 1))
-        _flow(flow)
-        _curves(curves)
-        return save(
-            figure,
-            "stopping",
-            "The stopping rule",
-            f"(a) One decision of SAGE-OS. (b) The width 2r against the price of the next stage at d = {DEGREE}. The "
-            "printed price (incremental) passes 2r only at stage 64: at stage 32, where half of all decisions end in "
-            "the evidence table, it cannot stop at this degree whatever the losses. The cumulative price passes it at "
-            "32.",
-        )
-
-
-def _flow(axes: Axes) -> None:
-    axes.set(xlim=(-1.1, 10), ylim=(0.4, 10), title="(a) one decision")
-    axes.axis("off")
-    blue, green, grey = "#0072B2", "#009E73", MUTED
-    _box(axes, 3.3, 9.0, "ask every neighbour about the next anchors\n(m = 16, 32, 64, 128)", INK)
-    _box(axes, 3.3, 6.6, "advantage A > 2r ?", blue)
-    _box(axes, 3.3, 4.2, "was it the last stage ?", blue)
-    _box(axes, 3.3, 1.5, "price of next stage\n$\\lambda d\\,(m_{next} - m) \\geq A + 2r$ ?", blue)
-    _box(axes, 8.4, 6.6, "select\nthe best peer", green)
-    _box(axes, 8.4, 4.2, "gossip:\nexhausted", grey)
-    _box(axes, 8.4, 1.5, "gossip:\ncannot pay", grey)
-    for y0, y1 in ((8.3, 7.05), (6.15, 4.65), (3.75, 2.2)):
-        _arrow(axes, (3.3, y0), (3.3, y1), "" if y0 > 8 else "no", (0.35, 0.0))
-    for y, x in ((6.6, 4.75), (4.2, 4.9), (1.5, 5.05)):
-        _arrow(axes, (x, y), (7.35, y), "yes", (0.0, 0.35))
-    axes.plot([1.55, -0.35, -0.35], [1.5, 1.5, 9.0], color=INK, lw=1.1, solid_joinstyle="miter")
-    axes.annotate("", (0.0, 9.0), (-0.4, 9.0), arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1})
-    axes.text(-0.75, 5.2, "no: buy the next stage", rotation=90, ha="center", va="center", fontsize=8)
-
-
-def _box(axes: Axes, x: float, y: float, text: str, edge: str) -> None:
-    style = {"boxstyle": "round,pad=0.45", "facecolor": "#ffffff", "edgecolor": edge, "linewidth": 1.3}
-    axes.text(x, y, text, ha="center", va="center", fontsize=8.5, bbox=style)
-
-
-def _arrow(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], text: str, off: tuple[float, float]
-) -> None:
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.1})
-    middle = ((start[0] + end[0]) / 2 + off[0], (start[1] + end[1]) / 2 + off[1])
-    axes.text(*middle, text, ha="center", va="center", fontsize=8)
-
-
-def _curves(axes: Axes) -> None:
-    smooth = [16 * 2 ** (i / 20) for i in range(61)]
-    width = [2 * theory.radius(16, DEGREE) * (16 / m) ** 0.5 for m in smooth]
-    axes.plot(smooth, width, color="#0072B2", label="width $2r$: what evidence could still resolve")
-    stages = SCHEDULE[:-1]
-    for kind, tone, shape in (("incremental", "#D55E00", "s"), ("cumulative", "#7B61C4", "h")):
-        costs = [
-            theory.stage_cost(LAMBDA, DEGREE, m, n, cumulative=kind == "cumulative")
-            for m, n in zip(SCHEDULE, SCHEDULE[1:], strict=False)
-        ]
-        said = "as printed" if kind == "incremental" else "as the evidence table needs it"
-        axes.plot(stages, costs, color=tone, marker=shape, linestyle="--", label=f"{kind} price, {said}")
-        at = next(i for i, m in enumerate(stages) if costs[i] >= 2 * theory.radius(m, DEGREE))
-        axes.plot(stages[at], costs[at], marker="o", markersize=15, fillstyle="none", color=tone)
-        left = kind == "cumulative"
-        axes.annotate(
-            f"first fires at {stages[at]}", (stages[at], costs[at]), (-10, 14) if left else (14, 2),
-            textcoords="offset points", ha="right" if left else "left", color=tone, fontsize=8.5,
-        )  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set(title=f"(b) at d = {DEGREE}, A = 0", xlabel="anchors m", ylabel="risk units", ylim=(0, 2.1))
-    axes.set_xticks(SCHEDULE, [str(m) for m in SCHEDULE])
-    axes.minorticks_off()
-    axes.legend(loc="upper left", fontsize=8)
-    tidy(axes)
-
-
-def _stop32(ours: Results, published: Results) -> Drawn | None:
-    bounds = stop_bounds(published)
-    with drawing(8.4, 4.0) as figure:
-        axes = figure.subplots()
-        names = [_short(b.configuration) for b in bounds]
-        rows = range(len(bounds))
-        axes.barh(rows, [100 * b.incremental for b in bounds], color="#D55E00", alpha=0.25, height=0.7,
-                  label="most that the printed price allows")  # fmt: skip
-        axes.plot([100 * b.printed for b in bounds], rows, "D", color=INK, label="Stop@32 in the paper's table")
-        for method, face in (("sage-os", colour("sage-os")), ("sage-os-table", colour("sage-os-table"))):
-            found = [
-                (100 * fmean(v.values()), row)
-                for row, b in enumerate(bounds)
-                for c in ours.configurations
-                if counterpart(c) == b.configuration and (v := ours.by_seed(c, method, "stop_32"))
-            ]
-            if found:
-                axes.plot(*zip(*found, strict=True), marker(method), color=face, markersize=8,
-                          label=f"measured, {show_method(method)}")  # fmt: skip
-        for row, b in zip(rows, bounds, strict=True):
-            if b.printed > b.incremental:
-                axes.text(100 * b.printed + 1.5, row, "impossible", color="#D55E00", va="center", fontsize=8.5)
-        axes.set_yticks(list(rows), names)
-        axes.invert_yaxis()
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.set(xlim=(0, 102), xlabel="share of decisions that stop at stage 32, %")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.14), ncols=2, fontsize=8)
-        tidy(axes)
-        return save(
-            figure, "stop32", "Stop@32 and what the printed rule allows",
-            "Bars: the largest share of decisions that can stop at stage 32 under the printed cost rule, whatever the "
-            "losses, given the table's own Cost-RG and the degrees of the graph. What lies beyond is impossible. Ours "
-            "are at the scale of these runs.",
-        )  # fmt: skip
 
 
 # Accuracy -----------------------------------------------------------------------------------------------------------
@@ -164,7 +31,7 @@ def _stop32(ours: Results, published: Results) -> Drawn | None:
 
 def _sides(ours: Results, published: Results) -> list[tuple[str, Results]]:
     """What is drawn in which panel; ours only where there is something to compare with gossip."""
-    sides = [("published, one run per cell", published)]
+    sides = [("published, one run per cell", published)] if published else []
     if any(_gains(ours, c, m) for c in ours.configurations for m in _contenders(ours)):
         seeds = len(ours.seeds)
         sides.append((f"measured, {seeds} seed{'s' if seeds > 1 else ''}", ours))
@@ -182,8 +49,11 @@ def _contenders(*results: Results) -> list[str]:
     return [m for m in Results(r for some in results for r in some.rows).methods if m not in ("rg", "local")]
 
 
-def _relative(ours: Results, published: Results) -> Drawn | None:
-    sides = _sides(ours, published)
+def relative(findings: Findings) -> Drawn | None:
+    """Accuracy against random gossip, a point per configuration."""
+    sides = _sides(findings.ours, findings.published)
+    if not sides:
+        return None
     counts = [len(_contenders(results)) for _, results in sides]
     with drawing(0.85 * sum(counts) + 0.8, 4.0) as figure:
         panels = figure.subplots(1, len(sides), sharey=True, squeeze=False, width_ratios=counts)[0]
@@ -218,8 +88,10 @@ def _strip(axes: Axes, x: int, results: Results, method: str) -> None:
     axes.text(x + 0.33, middle, f"{middle:+.2f}", fontsize=7.5, va="center", ha="left", bbox=_LABEL, zorder=2)
 
 
-def _by_alpha(ours: Results, published: Results) -> Drawn | None:
-    sides = [side for side in _sides(ours, published) if len({c.alpha for c in side[1].configurations}) > 1]
+def by_alpha(findings: Findings) -> Drawn | None:
+    """The same by heterogeneity."""
+    both = _sides(findings.ours, findings.published)
+    sides = [side for side in both if len({c.alpha for c in side[1].configurations}) > 1]
     if not sides:
         return None
     with drawing(4.4 * len(sides) + 1.6, 3.6) as figure:
@@ -264,28 +136,34 @@ def _mean_gain(results: Results, method: str, alpha: float) -> Estimate | None:
 # Cost ---------------------------------------------------------------------------------------------------------------
 
 
-def _budget(ours: Results, published: Results) -> Drawn | None:
+def budget(findings: Findings) -> Drawn | None:
+    """Evidence bought, in per cent of the nominal budget."""
     probing = ("aq-128", "sage-nf", "sage-vanilla", "sage-os", "sage-os-table")
     return _bars(
-        ours, published, "budget", probing, 100, "share of the nominal budget, %", "budget", "Probe budget consumed",
+        findings, "budget", probing, 100, "share of the nominal budget, %", "budget", "Probe budget consumed",
         "Of nominally 128 anchors per neighbour. Bars: mean over configurations; points: configurations. Published "
         "means are over the configurations that were measured.",
     )  # fmt: skip
 
 
-def _traffic(ours: Results, published: Results) -> Drawn | None:
-    methods = tuple(m for m in Results((*published.rows, *ours.rows)).methods if m != "local")
+def traffic(findings: Findings) -> Drawn | None:
+    """Models moved."""
+    both = Results((*findings.published.rows, *findings.ours.rows))
+    methods = tuple(m for m in both.methods if m != "local")
     return _bars(
-        ours, published, "comm_oh", methods, 1, "models moved per round, RG = 1", "traffic", "Model traffic",
+        findings, "comm_oh", methods, 1, "models moved per round, RG = 1", "traffic", "Model traffic",
         "Models moved per client-round relative to random gossip (CommOH); published is one number per method.",
     )  # fmt: skip
 
 
 def _bars(
-    ours: Results, published: Results, metric: str, methods: Sequence[str], scale: float, label: str,
+    findings: Findings, metric: str, methods: Sequence[str], scale: float, label: str,
     name: str, title: str, caption: str,
 ) -> Drawn | None:  # fmt: skip
+    ours, published = findings.ours, findings.published
     shown = [m for m in methods if _column(ours, m, metric) or _column(published, m, metric)]
+    if not shown:
+        return None
     with drawing(max(5.0, 1.05 * len(shown)), 3.4) as figure:
         axes = figure.subplots()
         for i, method in enumerate(shown):
@@ -333,7 +211,9 @@ def _legend_of_sides(axes: Axes, *, measured: bool) -> None:
     axes.legend(handles=handles, loc="upper right", ncols=2, fontsize=8)
 
 
-def _per_byte(ours: Results) -> Drawn | None:
+def per_byte(findings: Findings) -> Drawn | None:
+    """What a method gains over gossip against what it moves."""
+    ours = findings.ours
     methods = [m for m in ours.methods if m != "local" and _column(ours, m, "bytes")]
     if len(methods) < 2:
         return None
@@ -368,7 +248,9 @@ def _price_and_gain(ours: Results, c: Configuration, method: str) -> tuple[float
 # Mechanisms and sweeps ----------------------------------------------------------------------------------------------
 
 
-def _mechanisms(ours: Results) -> Drawn | None:
+def mechanisms(findings: Findings) -> Drawn | None:
+    """Concentration, diversity, and whether the advantage predicts the gain."""
+    ours = findings.ours
     panels = (
         ("pull_gini", "pulls concentrate\n(Gini of pulls by peer)"),
         ("diversity", "representations differ\n(1 - mean CKA)"),
@@ -399,7 +281,9 @@ def _mechanisms(ours: Results) -> Drawn | None:
         )  # fmt: skip
 
 
-def _sweeps(rows: Sequence[SweepRow]) -> Drawn | None:
+def sweeps(findings: Findings) -> Drawn | None:
+    """What SAGE-OS would have done under other options."""
+    rows = findings.sweeps
     if not rows:
         return None
     titles = {"lambda": r"price $\lambda$", "delta": r"failure probability $\delta$", "schedule": "schedule",
@@ -435,6 +319,4 @@ _SHARES: tuple[tuple[str, str, str, Callable[[SweepRow], float]], ...] = (
     ("stopped by cost", "#D55E00", "s", lambda r: r.cost),
 )
 
-
-def _short(c: Configuration) -> str:
-    return f"{DATASETS.get(c.dataset, c.dataset)} {c.labels[1]} {c.alpha:g}"
+CHARTS = (relative, by_alpha, budget, traffic, per_byte, mechanisms, sweeps)

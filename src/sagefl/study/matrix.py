@@ -12,23 +12,18 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..errors import SageflError
 from ..runs.config import RunConfig, merged
 from ..selection.registry import nearest
 from ..settings import parse_options
+from .errors import StudyError
 from .published import STAND_INS
-from .results import ALPHAS, METHODS, Configuration
+from .results import ALPHAS, PAPER_METHODS, Configuration
 
-__all__ = ["PAPER_METHODS", "PRESETS", "Cell", "Preset", "StudyError", "absent", "plan", "preset_of", "scale_of"]
+__all__ = ["PRESETS", "Cell", "Preset", "plan", "preset_of", "scale_of"]
 
-PAPER_METHODS = tuple(m for m in METHODS if m != "sage-os-table")
 # The paper compares rules of selection under one local training, so a method named without options trains as all do.
 # PFedDST's own two-phase training falls far behind gossip here; in the paper's tables PFedDST stands level with it.
 AS_COMPARED: Mapping[str, Mapping[str, Any]] = {"pfeddst": {"alternate": False}}
-
-
-class StudyError(SageflError, ValueError):
-    """A study that cannot be planned or read, with what to do about it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Preset:
     alphas: tuple[float, ...] = ALPHAS
     methods: tuple[str, ...] = PAPER_METHODS
     seeds: tuple[int, ...] = (1,)
-    several: bool = False  # whether cells are small enough to run several at a time by default
+    small: bool = False  # whether cells are small enough to run several at a time by default
 
 
 _GRAPHS: Mapping[str, Mapping[str, Any]] = {"ba": {"kind": "ba"}, "er": {"kind": "er"}}
@@ -65,7 +60,7 @@ PRESETS = {
             datasets=("fmnist-mini",),
             alphas=(0.1, 0.3),
             methods=(*PAPER_METHODS, "sage-os-table"),
-            several=True,
+            small=True,
         ),
         Preset(
             "laptop",
@@ -98,7 +93,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """How messages refer to it."""
         return f"{self.configuration} {self.method} seed {self.seed}"
 
     def folder(self, cells: Path) -> Path:
@@ -107,7 +102,7 @@ class Cell:
 
     @property
     def work(self) -> float:
-        """Roughly how long it takes, in no particular unit: what the time left is estimated by."""
+        """Roughly how long it takes, in no particular unit; the time left is estimated from it."""
         c = self.config
         pixels = 4.0 if c.data.dataset == "cifar10" else 1.0
         return c.rounds * c.clients * (c.training.max_batches or 15) * pixels
@@ -159,22 +154,8 @@ def _cell(preset: Preset, seed: int, at: Configuration, method: str, overrides: 
     return Cell(at, method, config)
 
 
-def absent(cells: Sequence[Cell]) -> dict[str, tuple[str, list[Cell]]]:
-    """Named data sets that are not on this machine: how to get them, and the cells that need them."""
-    from ..data import FileDataset, datasets
-
-    named = datasets().items()
-    ways = {name: e.ways_to_get() for name, e in named if isinstance(e, FileDataset) and e.find() is None}
-    missing: dict[str, tuple[str, list[Cell]]] = {}
-    for cell in cells:
-        name = cell.configuration.dataset
-        if name in ways:
-            missing.setdefault(name, (ways[name], []))[1].append(cell)
-    return missing
-
-
 def scale_of(configs: Sequence[RunConfig]) -> list[str]:
-    """What was actually run, a line per data set, beside what the paper prints."""
+    """What was actually run, a line per data set."""
     lines = []
     for dataset in dict.fromkeys(c.data.dataset for c in configs):
         of = [c for c in configs if c.data.dataset == dataset]
@@ -185,10 +166,8 @@ def scale_of(configs: Sequence[RunConfig]) -> list[str]:
         models = ", ".join(sorted({c.model.name for c in of}))
         seeds = _span([c.seed for c in of])
         lines.append(f"{dataset}: K = {clients}, T = {rounds}, {epoch}, {models}, seed {seeds}")
-    lines += [
-        f"{d} stands beside the paper's {STAND_INS[d]}" for d in STAND_INS if any(c.data.dataset == d for c in configs)
-    ]
-    return [*lines, "the paper: K = 50, T = 250, whole local epochs, encoder-decoder, one run per cell"]
+    there = {c.data.dataset for c in configs}
+    return lines + [f"{ours} stands beside the paper's {theirs}" for ours, theirs in STAND_INS.items() if ours in there]
 
 
 def _span(values: Sequence[int]) -> str:

@@ -1,4 +1,7 @@
-"""Tables as text: for the terminal, Markdown, LaTeX, CSV and HTML. What is in them is decided in `tables`."""
+"""Tables as text: for the terminal, Markdown, LaTeX and CSV; `templates/report.html` has them in HTML.
+
+What is in them is decided in `tables`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,15 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .tables import Column, Entry, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-__all__ = ["Line", "lines", "to_csv", "to_html", "to_latex", "to_markdown", "to_rich"]
+__all__ = ["Block", "Line", "Row", "blocks", "lines", "to_csv", "to_latex", "to_markdown", "to_rich"]
 
 MINUS = "\u2212"
 
@@ -90,63 +92,82 @@ def _several(table: Table) -> bool:
     return table.has_measured and table.has_published
 
 
-def _front(table: Table, line: Line, before: Line | None) -> list[str]:
-    """Labels, not repeated within a configuration."""
-    same = before is not None and before.labels == line.labels and before.mean == line.mean
-    labels = ["", "", ""] if same else list(line.labels)
-    return [*labels, *([line.kind] if _several(table) else [])]
-
-
-def _paired(table: Table, start: int = 0, width: int | None = None) -> Iterator[tuple[Line, Line | None]]:
-    """The lines of a group of columns, each with the one before it; lines with nothing in them are left out."""
+def _rows(table: Table, start: int = 0, width: int | None = None) -> Iterator[Row]:
+    """The rows of some columns; lines with nothing in them are left out, labels stand once per configuration."""
     before = None
     for whole in lines(table):
         stop = len(whole.texts) if width is None else start + width
         line = replace(whole, texts=whole.texts[start:stop], best=whole.best[start:stop])
         if any(line.texts):
-            yield line, before
+            same = before is not None and (before.labels, before.mean) == (line.labels, line.mean)
+            labels = ("", "", "") if same else line.labels
+            yield Row((*labels, *((line.kind,) if _several(table) else ())), line, first=not same)
             before = line
+
+
+class Row(NamedTuple):
+    """One row of a block: what stands before the numbers, and the numbers."""
+
+    front: tuple[str, ...]
+    line: Line
+    first: bool  # of its configuration
+
+    @property
+    def numbers(self) -> list[tuple[str, bool]]:
+        """Every text, and whether it is the best of its group."""
+        return list(zip(self.line.texts, self.line.best, strict=True))
+
+
+class Block(NamedTuple):
+    """One group of a table's columns: pages and terminals are narrower than the whole."""
+
+    group: str
+    front: tuple[str, ...]  # heads of the labels
+    heads: tuple[str, ...]  # heads of the numbers
+    rows: list[Row]
+
+
+def blocks(table: Table) -> Iterator[Block]:
+    """The table group by group."""
+    start = 0
+    for group, width in _groups(table):
+        heads = tuple(c.head for c in table.columns[start : start + width])
+        yield Block(group, _heads(table), heads, list(_rows(table, start, width)))
+        start += width
 
 
 # Formats ------------------------------------------------------------------------------------------------------------
 
 
 def to_rich(table: Table) -> list[tuple[str, RichTable]]:
-    """A heading and a table per group of columns: a terminal is narrow."""
+    """A heading and a table per group of columns."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    made, start = [], 0
-    for group, width in _groups(table):
+    made = []
+    for block in blocks(table):
         shown = RichTable(box=None, pad_edge=False)
-        for head in _heads(table):
+        for head in block.front:
             shown.add_column(head)
-        for column in table.columns[start : start + width]:
-            shown.add_column(column.head, justify="right", no_wrap=True)
-        for line, before in _paired(table, start, width):
-            texts = zip(line.texts, line.best, strict=True)
-            cells = [Text(t, style="bold" if best else "") for t, best in texts]
-            dim = "dim" if line.kind == "published" and _several(table) else ""
-            shown.add_row(*(Text(t) for t in _front(table, line, before)), *cells, style=dim)
-        made.append((f"{table.title}: {group}", shown))
-        start += width
+        for head in block.heads:
+            shown.add_column(head, justify="right", no_wrap=True)
+        for row in block.rows:
+            cells = [Text(text, style="bold" if best else "") for text, best in row.numbers]
+            dim = "dim" if row.line.kind == "published" and _several(table) else ""
+            shown.add_row(*map(Text, row.front), *cells, style=dim)
+        made.append((f"{table.title}: {block.group}", shown))
     return made
 
 
 def to_markdown(table: Table) -> str:
     """GitHub's tables, one per group of columns."""
-    blocks, start = [f"### {table.title}", "", table.caption, ""], 0
-    for group, width in _groups(table):
-        columns = table.columns[start : start + width]
-        heads = [*_heads(table), *(c.head for c in columns)]
-        front = len(heads) - width
-        blocks += [f"**{group}**", "", _row(heads), _row(["---"] * front + ["---:"] * width)]
-        for line, before in _paired(table, start, width):
-            texts = zip(line.texts, line.best, strict=True)
-            blocks.append(_row([*_front(table, line, before), *(f"**{t}**" if best else t for t, best in texts)]))
-        blocks.append("")
-        start += width
-    return "\n".join(blocks)
+    out = [f"### {table.title}", "", table.caption, ""]
+    for block in blocks(table):
+        out += [f"**{block.group}**", "", _row([*block.front, *block.heads])]
+        out.append(_row(["---"] * len(block.front) + ["---:"] * len(block.heads)))
+        out += [_row([*row.front, *(f"**{t}**" if best else t for t, best in row.numbers)]) for row in block.rows]
+        out.append("")
+    return "\n".join(out)
 
 
 def _row(texts: Sequence[str]) -> str:
@@ -169,16 +190,12 @@ def to_latex(table: Table) -> str:
         heads.replace("alpha", r"$\alpha$") + r"\\",
         r"\midrule",
     ]
-    started = False
-    for line, before in _paired(table):
-        if line.mean and not started:
+    for row in _rows(table):
+        if row.line.mean and row.first:
             out.append(r"\midrule")
-            started = True
-        texts = [rf"\textbf{{{_tex(t)}}}" if best else _tex(t) for t, best in zip(line.texts, line.best, strict=True)]
-        front = [_tex(t) for t in _front(table, line, before)]
-        out.append(
-            " & ".join([rf"\emph{{{front[0]}}}" if line.mean and front[0] else front[0], *front[1:], *texts]) + r"\\"
-        )
+        first, *front = map(_tex, row.front)
+        texts = [rf"\textbf{{{_tex(t)}}}" if best else _tex(t) for t, best in row.numbers]
+        out.append(" & ".join([rf"\emph{{{first}}}" if row.line.mean and first else first, *front, *texts]) + r"\\")
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}", r"\end{table*}", ""])
 
 
@@ -207,26 +224,3 @@ def to_csv(table: Table) -> str:
 
 def _exact(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def to_html(table: Table) -> str:
-    """An HTML table, one per group of columns, that scrolls on its own where it is wide."""
-    out, start = [f"<h3>{escape(table.title)}</h3>", f"<p>{escape(table.caption)}</p>"], 0
-    for group, width in _groups(table):
-        columns = table.columns[start : start + width]
-        heads = "".join(f"<th>{escape(h)}</th>" for h in (*_heads(table), *(c.head for c in columns)))
-        out.append(f'<div class="wide"><table><caption>{escape(group)}</caption><thead><tr>{heads}</tr></thead><tbody>')
-        for line, before in _paired(table, start, width):
-            texts = zip(line.texts, line.best, strict=True)
-            numbers = "".join(f"<td>{_bold(t, best)}</td>" for t, best in texts)
-            labels = "".join(f"<th>{escape(t)}</th>" for t in _front(table, line, before))
-            kinds = [line.kind, *(["mean"] if line.mean else [])]
-            kinds += [] if before and before.labels == line.labels else ["first"]
-            out.append(f'<tr class="{" ".join(kinds)}">{labels}{numbers}</tr>')
-        out.append("</tbody></table></div>")
-        start += width
-    return "\n".join(out)
-
-
-def _bold(text: str, best: bool) -> str:
-    return f"<b>{escape(text)}</b>" if best else escape(text)

@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["ALPHAS", "DATASETS", "METHODS", "TOPOLOGIES", "Configuration", "Result", "Results", "show_method"]
+from .errors import StudyError
+
+__all__ = [
+    "ALPHAS",
+    "DATASETS",
+    "METHODS",
+    "PAPER_METHODS",
+    "TOPOLOGIES",
+    "Configuration",
+    "Result",
+    "Results",
+    "show_method",
+]
 
 DATASETS = {"fmnist": "FMNIST", "cifar10": "CIFAR-10", "fmnist-mini": "FMNIST-mini"}
 TOPOLOGIES = {"ba": "SF", "er": "ER"}
@@ -26,6 +38,7 @@ METHODS = {
     "sage-os": "SAGE-OS",
     "sage-os-table": "SAGE-OS cum.",
 }
+PAPER_METHODS = tuple(m for m in METHODS if m != "sage-os-table")  # that one is our reading of its table
 
 
 class Configuration(NamedTuple):
@@ -72,7 +85,7 @@ class Results:
         if len(self._found) < len(self.rows):
             keys = [(r.configuration, r.method, r.seed) for r in self.rows]
             twice = next(k for k in keys if keys.count(k) > 1)
-            raise ValueError(f"two results for {twice[0]} {twice[1]} seed {twice[2]}: they are of different scale")
+            raise StudyError(f"two results for {twice[0]} {twice[1]} seed {twice[2]}: they are of different scale")
 
     def __bool__(self) -> bool:
         return bool(self.rows)

@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import SageflError
 from ..runs.config import Execution, RunConfig
 from ..signals import stoppable
+from .errors import InterruptedStudyError
 from .matrix import Cell
 from .work import described, simulate, taken
 
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-__all__ = ["Failure", "InterruptedStudyError", "Watcher", "done", "run_cells"]
-
-
-class InterruptedStudyError(SageflError, RuntimeError):
-    """The study was asked to stop; everything it did is kept."""
+__all__ = ["Failure", "Watcher", "done", "run_cells"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,9 @@ class Failure:
     cell: Cell
     why: str
     trace: str = ""  # of an error nobody foresaw
+
+    def __str__(self) -> str:
+        return f"{self.cell.name} failed: {self.why}"
 
 
 class Watcher(Protocol):

@@ -17,7 +17,8 @@ from typing import Any
 from ..runs.files import RunError, write_text
 from ..runs.rundir import RunDirectory
 from ..selection import make
-from .matrix import Cell, StudyError
+from .errors import StudyError
+from .matrix import Cell
 from .runner import done
 
 __all__ = ["SWEEPS", "SweepRow", "read_sweeps", "run_sweeps", "write_sweeps"]

@@ -6,15 +6,16 @@ configurations are taken within a seed first (the seed is the unit), and publish
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from .intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
 from .results import Configuration, Results, show_method
 
-__all__ = ["Column", "Entry", "Table", "build_tables"]
+__all__ = ["TABLES", "Column", "Entry", "Layout", "Table", "TablePlan", "build_tables"]
 
 
 @dataclass(frozen=True)
@@ -74,37 +75,40 @@ class Table:
         return any(e.published is not None for _, entries in self.rows for e in entries)
 
 
-def build_tables(ours: Results, published: Results) -> list[Table]:
-    """All tables; with no results of ours the published ones alone."""
-    methods = _methods(ours, published)
-    tables = [_performance(methods), _clients(methods), _evidence(methods)]
-    if ours:
-        tables += [_traffic(ours.methods), _time(ours.methods)]
-    made = [_filled(name, title, caption, columns, ours, published) for name, title, caption, columns in tables]
-    return [table for table in made if table.has_measured or table.has_published]
+class TablePlan(NamedTuple):
+    """What a table shows, before any numbers are in it."""
+
+    name: str
+    title: str
+    caption: str
+    columns: list[Column]
 
 
-_Plan = tuple[str, str, str, list[Column]]
+Layout = Callable[[Results, Results], TablePlan]
+"""Plans one table for results of ours and published ones."""
 
 
-def _methods(ours: Results, published: Results) -> tuple[str, ...]:
-    return Results((*published.rows, *(r for r in ours.rows))).methods
-
-
-def _performance(methods: Sequence[str]) -> _Plan:
+def performance(ours: Results, published: Results) -> TablePlan:
+    """Table I of the paper."""
     groups = (("accuracy", "Global accuracy"), ("macro_f1", "Macro-F1"))
+    methods = _methods(ours, published)
     columns = [Column(m, metric, group, show_method(m), best="max") for metric, group in groups for m in methods]
-    return "table1", "Table I. Predictive performance", "Global accuracy and macro-F1 on the shared test set.", columns
+    caption = "Global accuracy and macro-F1 on the shared test set."
+    return TablePlan("table1", "Table I. Predictive performance", caption, columns)
 
 
-def _clients(methods: Sequence[str]) -> _Plan:
+def clients(ours: Results, published: Results) -> TablePlan:
+    """Table II of the paper."""
     groups = (("client", "Client"), ("weak", "Weak"))
+    methods = _methods(ours, published)
     columns = [Column(m, k, group, show_method(m), best="max") for k, group in groups for m in methods]
     caption = "Accuracy on clients' own evaluation data: mean (Client) and worst client (Weak)."
-    return "table2", "Table II. Client-level accuracy", caption, columns
+    return TablePlan("table2", "Table II. Client-level accuracy", caption, columns)
 
 
-def _evidence(methods: Sequence[str]) -> _Plan:
+def evidence(ours: Results, published: Results) -> TablePlan:
+    """Table III of the paper."""
+    methods = _methods(ours, published)
     readings = [m for m in ("sage-os", "sage-os-table") if m in methods]
     probing = [m for m in ("aq-128", "sage-nf", "sage-vanilla", *readings) if m in methods]
     columns = [Column(m, "budget", "Budget consumed", show_method(m), True, "min", 2) for m in probing]
@@ -119,34 +123,52 @@ def _evidence(methods: Sequence[str]) -> _Plan:
             " SAGE-OS pays the printed, incremental price of the next stage; SAGE-OS cum. the cumulative one. Both "
             "stand beside the same published column."
         )
-    return "table3", "Table III. Probe budget and stopping behaviour", caption, columns
+    return TablePlan("table3", "Table III. Probe budget and stopping behaviour", caption, columns)
 
 
-def _traffic(methods: Sequence[str]) -> _Plan:
-    columns = [Column(m, "comm_oh", "CommOH (models moved, RG = 1)", show_method(m), digits=3) for m in methods]
-    columns += [Column(m, "merged", "Models merged per round", show_method(m), digits=3) for m in methods]
-    for metric, group in (("mb_models", "Models, MB per client-round"), ("mb_probes", "Probes, MB per client-round")):
-        columns += [Column(m, metric, group, show_method(m), digits=3) for m in methods]
+def traffic(ours: Results, published: Results) -> TablePlan:
+    """What moves over the network."""
+    groups = (
+        ("comm_oh", "CommOH (models moved, RG = 1)"),
+        ("merged", "Models merged per round"),
+        ("mb_models", "Models, MB per client-round"),
+        ("mb_probes", "Probes, MB per client-round"),
+    )
+    columns = [Column(m, metric, group, show_method(m), digits=3) for metric, group in groups for m in ours.methods]
     caption = (
         "Models merged leaves out models that were moved only to be looked at. Probes are anchor inputs (uint8) and "
         "answers; models are float32."
     )
-    return "traffic", "Model traffic", caption, columns
+    return TablePlan("traffic", "Model traffic", caption, columns)
 
 
-def _time(methods: Sequence[str]) -> _Plan:
-    columns = [Column(m, "seconds_decide", "Seconds a round to decide", show_method(m), digits=2) for m in methods]
-    columns += [Column(m, "seconds_train", "Seconds a round to train", show_method(m), digits=2) for m in methods]
+def time(ours: Results, published: Results) -> TablePlan:
+    """How long a round takes."""
+    groups = (("seconds_decide", "Seconds a round to decide"), ("seconds_train", "Seconds a round to train"))
+    columns = [Column(m, metric, group, show_method(m), digits=2) for metric, group in groups for m in ours.methods]
     caption = "Wall-clock seconds a round of the whole population, on the machine and under the load of these runs."
-    return "time", "Time", caption, columns
+    return TablePlan("time", "Time", caption, columns)
 
 
-def _filled(name: str, title: str, caption: str, columns: Sequence[Column], ours: Results, published: Results) -> Table:
+TABLES: tuple[Layout, ...] = (performance, clients, evidence, traffic, time)
+
+
+def build_tables(ours: Results, published: Results, layouts: Sequence[Layout] = TABLES) -> list[Table]:
+    """The tables that have anything in them; with no results of ours, the published numbers alone."""
+    made = [_filled(layout(ours, published), ours, published) for layout in layouts]
+    return [table for table in made if table.has_measured or table.has_published]
+
+
+def _methods(ours: Results, published: Results) -> tuple[str, ...]:
+    return Results((*published.rows, *ours.rows)).methods
+
+
+def _filled(plan: TablePlan, ours: Results, published: Results) -> Table:
     configurations = ours.configurations or published.configurations
-    used = [c for c in columns if any(_has(c, ours, published, at) for at in configurations)]
+    used = [c for c in plan.columns if any(_has(c, ours, published, at) for at in configurations)]
     rows = [(at, tuple(_entry(c, ours, published, at) for c in used)) for at in configurations]
     means = tuple(_mean(c, ours, published, configurations) for c in used)
-    return Table(name, title, caption, tuple(used), tuple(rows), means)
+    return Table(plan.name, plan.title, plan.caption, tuple(used), tuple(rows), means)
 
 
 def _has(column: Column, ours: Results, published: Results, at: Configuration) -> bool:

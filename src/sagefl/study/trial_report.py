@@ -1,4 +1,4 @@
-"""What the trained-model experiment found, as text, numbers and a figure."""
+"""What a trial found: one page of Markdown with its tables, the comparisons as numbers, and a figure."""
 
 from __future__ import annotations
 
@@ -6,54 +6,77 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from math import isnan, nan
+from pathlib import Path
 
-from .beyond import (
-    EXPERIMENT,
+from .canvas import Drawn, drawing, save, tidy
+from .collect import write_records
+from .design import Findings, environment
+from .intervals import Estimate, share_interval
+from .trials import (
     OUTCOMES,
     REFERENCE,
     Comparison,
-    Design,
     Refutation,
     Standing,
+    Trial,
     compare_arms,
     refutations,
     standings,
 )
-from .canvas import Drawn, drawing, save, tidy
-from .collect import Record
-from .intervals import Estimate, share_interval
 
-__all__ = ["comparisons_csv", "draw_price", "to_markdown"]
+__all__ = ["comparisons_csv", "draw_price", "to_markdown", "write_account"]
 
 
-def to_markdown(records: Sequence[Record], scale: Sequence[str], command: str, design: Design = EXPERIMENT) -> str:
-    """The whole account: scale, arms, comparisons."""
-    parts = [f"# Beyond the paper on trained models: {design.name}", *(f"- {line}" for line in scale)]
-    made = compare_arms(records, design)
-    parts += [
-        f"\n    {command}\n",
-        *(_primary(name, made, design) for name in design.primary),
+def write_account(findings: Findings, out: Path) -> Path:
+    """The page, the comparisons, the cells and the figures into a folder; returns the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    written = f"this account was written with {environment()}; its runs may be older"
+    scale = [*findings.scale, written, *(f"left out: {note}" for note in findings.notes)]
+    (out / "README.md").write_text(to_markdown(findings, scale), encoding="utf-8")
+    comparisons = compare_arms(findings.records, _trial(findings))
+    (out / "comparisons.csv").write_text(comparisons_csv(comparisons), encoding="utf-8")
+    write_records(out / "cells.csv", findings.records)
+    for drawn in findings.figures:
+        drawn.write(out)
+    return out / "README.md"
+
+
+def _trial(findings: Findings) -> Trial:
+    trial = findings.design.trial
+    assert trial is not None, f"{findings.design.name} compares nothing"
+    return trial
+
+
+def to_markdown(findings: Findings, scale: Sequence[str]) -> str:
+    """The whole account: scale, arms, comparisons, certificates."""
+    trial, records = _trial(findings), findings.records
+    made = compare_arms(records, trial)
+    parts = [
+        f"# {findings.design.title}",
+        *(f"- {line}" for line in scale),
+        f"\n    {findings.provenance[0]}\n",
+        *(_primary(name, made, trial) for name in trial.primary),
         "![Gain against evidence and bytes](price.png)\n" if made else "",
         "## Arms",
-        _arms(standings(records, design)),
+        _arms(standings(records, trial)),
         "## Against gossip",
-        _against(made, design),
+        _against(made, trial),
         "## Certificates on evaluation data",
-        _refuted(refutations(records, design)),
+        _refuted(refutations(records, trial)),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _primary(name: str, made: Sequence[Comparison], design: Design) -> str:
-    (arm,) = [arm for arm in design.arms if arm.name == name]
+def _primary(name: str, made: Sequence[Comparison], trial: Trial) -> str:
+    (arm,) = [arm for arm in trial.arms if arm.name == name]
     said = f"**Primary comparison**, named before the runs: {name} (`{arm.spec}`) minus rg, mean of global and Client "
     said += "accuracy after mixing: "
     for c in made:
         if c.primary and c.arm == arm:
-            done, planned = c.difference.seeds, design.replications
+            done, planned = c.difference.seeds, trial.replications
             over = f"{done} replications" if done == planned else f"{done} of {planned} replications: not final"
             seeds = f"with the seed as the unit {_points(c.over_seeds)} over {c.over_seeds.seeds}"
-            return f"{said}{_points(c.difference)}{_p_text(c, design)} over {over}; {seeds}.\n"
+            return f"{said}{_points(c.difference)}{_p_text(c, trial)} over {over}; {seeds}.\n"
     return f"{said}not run yet.\n"
 
 
@@ -64,10 +87,10 @@ def _points(e: Estimate) -> str:
     return f"{e.mean:+.2f} points [{low:+.2f}, {high:+.2f}]"
 
 
-def _p_text(c: Comparison, design: Design) -> str:
+def _p_text(c: Comparison, trial: Trial) -> str:
     if isnan(c.p):
         return ""
-    several = f" ({c.holm:.3g} by Holm, of {len(design.primary)})" if len(design.primary) > 1 else ""
+    several = f" ({c.holm:.3g} by Holm, of {len(trial.primary)})" if len(trial.primary) > 1 else ""
     return f", p = {c.p:.3g}{several}"
 
 
@@ -112,7 +135,7 @@ def _arms(found: Sequence[Standing]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n{note}\n"
 
 
-def _against(made: Sequence[Comparison], design: Design) -> str:
+def _against(made: Sequence[Comparison], trial: Trial) -> str:
     heads = (
         "arm",
         "outcome",
@@ -133,7 +156,7 @@ def _against(made: Sequence[Comparison], design: Design) -> str:
         difference = (str(c.difference.seeds), f"{c.difference.mean:+.2f}", _interval(c.difference))
         cells = (name, OUTCOMES[c.outcome], *difference, *numbers, seeds, apart)
         lines.append("| " + " | ".join(cells) + " |")
-    note = f"Holm: within the {design.family} comparisons of the plan beside the primary; those not run yet come last."
+    note = f"Holm: within the {trial.family} comparisons of the plan beside the primary; those not run yet come last."
     return "\n".join(lines) + f"\n\n{note}\n"
 
 
@@ -179,10 +202,11 @@ def _digits(values: Sequence[float]) -> list[str]:
     return [f"{value:.6g}" for value in values]
 
 
-def draw_price(records: Sequence[Record], design: Design = EXPERIMENT) -> Drawn | None:
+def draw_price(findings: Findings) -> Drawn | None:
     """Accuracy over gossip against evidence and against bytes, an arm a point."""
-    gains = {c.arm.name: c.difference for c in compare_arms(records, design) if c.outcome == "both"}
-    found = [s for s in standings(records, design) if s.arm.name in gains]
+    trial, records = _trial(findings), findings.records
+    gains = {c.arm.name: c.difference for c in compare_arms(records, trial) if c.outcome == "both"}
+    found = [s for s in standings(records, trial) if s.arm.name in gains]
     if not found:
         return None
     panels = (("mean_anchors", "anchors asked per decision"), ("mb_probes", "probes, MB per client-round"))
