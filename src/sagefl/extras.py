@@ -23,7 +23,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
 
 
 def how_to_install(extra: str) -> str:
-    """The command that adds an extra. There is no release on an index yet; the constraints pin what fits together."""
+    """The command that installs an extra, at versions that work together. There is no release on an index yet."""
     return f"in the checkout, pip install -c constraints.txt -e '.[{extra}]'"
 
 

@@ -10,7 +10,7 @@ from .errors import UsageError
 
 __all__ = ["nested", "option_name", "parse_method", "parse_options", "parse_value", "split_list"]
 
-ALIASES = {"lambda": "probe_cost"}  # the paper's letter is a keyword of Python, and no option can be called that
+ALIASES = {"lambda": "probe_cost"}  # the paper's letter is a keyword in Python, so no option can have that name
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def parse_method(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def option_name(text: str) -> str:
-    """The true name of an option as people write it: `anchor-order`, `lambda`, `method.options.lambda`."""
+    """The name of an option, however people write it: `anchor-order`, `lambda`, `method.options.lambda`."""
     section, dot, name = text.strip().replace("-", "_").rpartition(".")
     return f"{section}{dot}{ALIASES.get(name, name)}"
 
@@ -45,7 +45,7 @@ def parse_value(text: str) -> Any:
 
 
 def split_list(text: str) -> list[str]:
-    """`"a,b:schedule=(16,32)"` at its commas, those inside brackets left alone."""
+    """`"a,b:schedule=(16,32)"` split at its commas, except those inside brackets."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign in "([{") - (sign in ")]}")
@@ -65,6 +65,8 @@ def nested(options: dict[str, Any]) -> dict[str, Any]:
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
-                raise UsageError(f"{section!r} is given a value and, by {path!r}, also sections: drop one of them")
+                raise UsageError(
+                    f"{section!r} has a value already, so {path!r} cannot be set as well: drop one of them"
+                )
         inner[name] = value
     return result

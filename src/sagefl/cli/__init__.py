@@ -1,6 +1,6 @@
-"""The `sagefl` command. Thin: every command parses, calls the library and prints.
+"""The `sagefl` command. It is thin: every command parses, calls the library and prints.
 
-One module per group of commands; each imports what it needs when it runs, so that ``sagefl --help`` stays fast.
+One module per group of commands; each imports what it needs when it runs, so that `sagefl --help` stays fast.
 """
 
 from __future__ import annotations

@@ -54,12 +54,12 @@ def fail(message: str, code: int = 2) -> NoReturn:
 def friendly_errors() -> Iterator[None]:
     """Say a user's mistake, or a file that cannot be read or written, in one line. Any other error is a bug of ours.
 
-    A bug keeps its traceback: without it nobody can mend it.
+    A bug keeps its traceback: without it nobody can fix it.
     """
     try:
         yield
     except (SageflError, OSError) as error:
-        fail(str(error))
+        fail("\n".join([str(error), *getattr(error, "__notes__", ())]))  # a note says which task of whom it was
 
 
 class Commands(TyperGroup):

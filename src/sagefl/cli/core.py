@@ -43,7 +43,7 @@ def decide(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other option of the method, name=value.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of ties and gossip draws.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the decision as a page to look at.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the decision as an HTML page.")] = None,
 ) -> None:
     """Decide on recorded losses and say why, stage by stage."""
     from ..selection import make, replay
@@ -72,7 +72,7 @@ def plan(
     probe_cost: Annotated[
         float, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
     ] = 2e-3,
-    schedule: Annotated[str, typer.Option(help="Nested anchor schedule.")] = "16,32,64,128",
+    schedule: Annotated[str, typer.Option(help="How many anchors each stage has seen by its end.")] = "16,32,64,128",
     loss_bound: Annotated[float, typer.Option("--bound", help="M: losses lie in [0, M].")] = 1.0,
     radius: Annotated[str, typer.Option(help="Certificate width: printed or tight.")] = "printed",
     cost: Annotated[str, typer.Option(help="Price of the next stage: incremental or cumulative.")] = "incremental",
@@ -106,7 +106,7 @@ def _print_decision(method: str, recorded: RecordedLosses, outcome: Outcome) -> 
 
 
 def _looks(trace: Sequence[Stage], peers: Sequence[Peer], *, each: bool) -> Table:
-    """One row per look: the risk of each peer, or of many the lowest, mean and highest; then what the rule weighed."""
+    """One row per look: the risk of each peer (of many, the lowest, mean and highest), then what the rule weighed."""
     risks = {str(p): [s.risks[i] if s.risks else None for s in trace] for i, p in enumerate(peers)}
     if not each:
         seen = [s.risks for s in trace]

@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 @group.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="The federation's folder; its authority is made if there is none.")],
+    folder: Annotated[Path, typer.Argument(help="The federation's folder; its authority is created if there is none.")],
     names: Annotated[list[str], typer.Argument(help="Nodes to make identities for: a-z, 0-9 and hyphens.")],
     days: Annotated[float, typer.Option(min=0, help="How long the certificates are valid.")] = 365,
 ) -> None:
@@ -67,7 +67,7 @@ def run(
     config: Annotated[Path, typer.Argument(help="The node's TOML config.")],
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; loopback addresses only.")] = False,
 ) -> None:
-    """Run a node until its last round, or until stopped; a stopped one goes on where it was."""
+    """Run a node until its last round, or until it is stopped; a stopped node continues where it was."""
     with friendly_errors():
         from ..node.running import run_node
 

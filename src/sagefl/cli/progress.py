@@ -1,4 +1,4 @@
-"""How a run shows itself: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""How a run shows its progress: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunProgress:
             self._bar.start()
 
     def round(self, record: Mapping[str, Any]) -> None:
-        """Move on."""
+        """Advance the bar."""
         self._evidence += record["evaluations"]
         self._degrees += record["degree"]
         evaluated = record.get("accuracy") is not None

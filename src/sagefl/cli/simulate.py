@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SageflError, UsageError
+from ..errors import UsageError
 from ..settings import nested, option_name, parse_options, parse_value, split_list
 from .common import console, fail, friendly_errors, number, table
 from .progress import RunProgress
@@ -29,7 +29,7 @@ def add_to(app: typer.Typer) -> None:
         app.command()(command)
 
 
-Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags win over it.")]
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags override it.")]
 Dataset = Annotated[str | None, typer.Option(help="From `sagefl data list`, or FILE.npz, module:function, hf:NAME.")]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more heterogeneous.")]
 Topology = Annotated[str | None, typer.Option(help="er, ba, ring, regular, ws, torus, complete, file.")]
@@ -68,7 +68,7 @@ def run(
     track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train K clients over T rounds under one method; an unfinished run of the same config goes on."""
+    """Train K clients over T rounds under one method; an unfinished run of the same config is continued."""
     with friendly_errors():
         flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
         resolved = _resolve(config, flags, method)
@@ -87,7 +87,7 @@ def resume(
     track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with an interrupted run; the result is the same as if it had never stopped."""
+    """Continue an interrupted run; the result is the same as if it had never stopped."""
     with friendly_errors():
         from ..runs.rundir import RunDirectory
 
@@ -98,7 +98,7 @@ def resume(
 
 def compare(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Finished runs (a swarm's too): compare these and run nothing.")
+        list[Path] | None, typer.Argument(help="Finished runs, also of a swarm: compare these and run nothing.")
     ] = None,
     methods: Annotated[str, typer.Option(help="Comma-separated methods, options as id:name=value.")] = (
         "local,rg,aq-128,sage-nf,sage-vanilla,sage-os"
@@ -121,7 +121,7 @@ def compare(
     checkpoint_every: Every = 10,
     quiet: Quiet = False,
 ) -> None:
-    """Run several methods on one identical world, or read runs that are there, and print one table."""
+    """Run several methods in the same world, or read runs that are finished, and print one table."""
     if runs:
         with friendly_errors():
             found, notes = _finished(runs)
@@ -160,7 +160,7 @@ def _finished(runs: Sequence[Path]) -> tuple[dict[str, RunDirectory], list[str]]
     found: dict[str, RunDirectory] = {}
     for directory, label in zip(directories, labels, strict=True):
         if directory.summary is None:
-            raise UsageError(f"{directory.path} is not finished: `sagefl resume {directory.path}` goes on with it")
+            raise UsageError(f"{directory.path} is not finished: `sagefl resume {directory.path}` continues it")
         found[label if labels.count(label) == 1 else f"{label} ({directory.path})"] = directory
     notes = []
     if len({config.world_digest for config in configs}) > 1:
@@ -175,7 +175,7 @@ def replay(
     delta: Annotated[str | None, typer.Option(help="Failure probabilities to sweep, e.g. .05,.1.")] = None,
     sweep: Annotated[list[str] | None, typer.Option(help="Any option to sweep, name=v1,v2. Repeatable.")] = None,
 ) -> None:
-    """Other rules on the same evidence: sweep options over recorded losses without training."""
+    """Try other rules on recorded losses: sweep their options without training again."""
     with friendly_errors():
         from ..runs.config import method_config
         from ..runs.replaying import replay_run
@@ -202,7 +202,7 @@ def config(
     file: Config = None,
     set_: Set = None,
 ) -> None:
-    """Print the resolved config as TOML, or with no arguments a file to edit: every key, its meaning and choices."""
+    """Print the resolved config as TOML; without arguments, a file to edit with every key, its meaning and choices."""
     with friendly_errors():
         from ..runs.config import RunConfig
         from ..runs.schema import template
@@ -256,15 +256,14 @@ def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Print errors of ours as one line; anything else is a bug and keeps its traceback."""
+    """Report a run that was stopped as a shell reports Ctrl-C, and a user's mistake in one line."""
     from ..simulation.simulator import InterruptedRunError
 
-    try:
-        yield
-    except InterruptedRunError as error:
-        fail(str(error), code=130)  # as a shell reports Ctrl-C
-    except SageflError as error:
-        fail(str(error))
+    with friendly_errors():
+        try:
+            yield
+        except InterruptedRunError as error:
+            fail(str(error), code=130)
 
 
 def _flags(
@@ -278,7 +277,7 @@ def _flags(
     max_batches: int | None,
     set_: list[str] | None,
 ) -> dict[str, Any]:
-    """The common flags as config keys; --set may name any other."""
+    """The common flags as config keys; --set can name any other key."""
     given = {
         "data.dataset": dataset,
         "data.alpha": alpha,

@@ -40,7 +40,7 @@ Axis = Annotated[str | None, typer.Option(help="Comma-separated; default: the pr
 Methods = Annotated[
     str | None, typer.Option(help="Comma-separated, options as id:name=value; +ID adds to the preset's.")
 ]
-Seeds = Annotated[str | None, typer.Option(help="Comma-separated seeds, or a range as 1-5.")]
+Seeds = Annotated[str | None, typer.Option(help="Comma-separated seeds, or a range such as 1-5.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds instead of the preset's.")]
 MaxBatches = Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")]
 Clients = Annotated[int | None, typer.Option(help="Clients instead of the preset's.")]
@@ -50,7 +50,8 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes of a cell (w
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between checkpoints (with --jobs 1 or --ray).")]
 Ray = Annotated[bool, typer.Option("--ray", help="Cells as tasks of a Ray cluster, a CPU each.")]
 RayAddress = Annotated[
-    str | None, typer.Option(help="That cluster: HOST:PORT, auto or local; default: found, else local.")
+    str | None,
+    typer.Option(help="That cluster: HOST:PORT, auto or local; default: one that is found, else a local one."),
 ]
 From = Annotated[
     list[Path] | None,

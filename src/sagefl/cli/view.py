@@ -82,7 +82,7 @@ def _exist(runs: list[Path]) -> None:
 
 
 def _need_view() -> None:
-    """Everything that pages are made of, before work begins; plotly first: the extra that brings it has the rest."""
+    """Import everything that pages need before work begins; plotly first, because its extra brings the rest."""
     import plotly  # type: ignore[import-untyped]  # noqa: F401
     import polars  # noqa: F401
     import starlette  # noqa: F401

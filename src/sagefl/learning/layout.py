@@ -47,7 +47,7 @@ class Layout:
 
     @classmethod
     def of(cls, model: nn.Module, shared: Sequence[str] | None = None) -> Layout:
-        """The layout of `model`; `shared` are name prefixes and default to ``model.shared``."""
+        """The layout of `model`; `shared` are name prefixes and default to `model.shared`."""
         declared = getattr(model, "shared", ()) if shared is None else shared
         prefixes = (declared,) if isinstance(declared, str) else tuple(declared)
         names = [name for name, _ in model.named_parameters()]

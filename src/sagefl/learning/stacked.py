@@ -1,4 +1,4 @@
-"""Many clients as one batched computation (``torch.func.vmap`` over rows of the population matrix).
+"""Many clients as one batched computation (`torch.func.vmap` over rows of the population matrix).
 
 `StackedBench` does many tasks at once: local training, answers to probes,
 inspections and evaluation. The random streams are the workbench's own, so every client trains on the same batches in
@@ -217,7 +217,7 @@ class StackedBench:
         return self._each(asked, self._test_x, "latent", lambda _, out: normal_gram(out))
 
     def _each(self, asked: Sequence[tuple[Tensor, Indices]], images: Tensor, part: str, finish: Finish) -> list[Any]:
-        """``finish(i, output)`` for every (row, samples): the outputs of a chunk of rows come from one pass."""
+        """`finish(i, output)` for every (row, samples): the outputs of a chunk of rows come from one pass."""
         results: list[Any] = [None] * len(asked)
         for chosen in self._chunks([len(samples) for _, samples in asked]):
             rows = torch.stack([asked[i][0] for i in chosen]).to(self.device)

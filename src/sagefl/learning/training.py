@@ -59,7 +59,7 @@ class Local:
 class LocalTraining:
     """How a client trains. The default is plain training; methods override single steps.
 
-    Every worker has its own copy of this object, so it must remember nothing: memory goes to ``local.extras``. Draws
+    Every worker has its own copy of this object, so it must remember nothing: memory goes to `local.extras`. Draws
     from torch's generator are keyed by (seed, round, client), so they are the same whoever does the work.
     """
 
@@ -75,10 +75,10 @@ class LocalTraining:
         return slice(None)
 
     def gradient(self, local: Local) -> None:
-        """After the backward pass, before the optimiser's step: edit ``local.gradient`` in place."""
+        """After the backward pass, before the optimiser's step: edit `local.gradient` in place."""
 
     def stepped(self, local: Local) -> None:
-        """After the optimiser's step: edit ``local.row`` in place."""
+        """After the optimiser's step: edit `local.row` in place."""
 
     def end(self, local: Local, model: nn.Module) -> None:
         """After the last batch of an epoch."""

@@ -1,7 +1,7 @@
 """Checkpoints: a few tensors and a manifest, whole or not there.
 
-A checkpoint of round t is a folder ``checkpoint/round-t`` with the population in chunks (safetensors, so that a large
-population never stands twice in memory) and ``manifest.json``, written last, with a digest of every chunk and of
+A checkpoint of round t is a folder `checkpoint/round-t` with the population in chunks (safetensors, so that a large
+population never stands twice in memory) and `manifest.json`, written last, with a digest of every chunk and of
 itself. It is filled under another name and then renamed. The two newest are kept; a torn or foreign one is refused and
 the one before it used.
 """

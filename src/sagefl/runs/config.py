@@ -311,7 +311,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def method_config(spec: str) -> dict[str, Any]:
-    """``sage-os:probe_cost=0:radius=tight`` as the config section of a method."""
+    """`sage-os:probe_cost=0:radius=tight` as the config section of a method."""
     id, options = parse_method(spec)
     return {"id": id, "options": options}
 

@@ -3,7 +3,7 @@
 Every client-round of a run is a recorded (peers x anchors) matrix, so any rule that asks for no more than was recorded
 can be run on it for free: sweeps of lambda, delta or the schedule cost seconds. A decision that asks for an anchor
 that was not recorded is *uncovered* and left out; the share covered is always reported. Run with
-``evaluation.losses = "full"`` (or aq-128) to cover every rule that asks for the same kind of answers, scored alike.
+`evaluation.losses = "full"` (or aq-128) to cover every rule that asks for the same kind of answers, scored alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Beyond the paper on trained models: can a receiver that asks first beat gossip, and at what price?
 
-What is run, what is compared and which comparison counts stand here, and stood here before anything was run. The
-primary comparison is one: trimmed gossip with representation probes (`sage-e-trim`, kind = latents, all the evidence it
+What is run, what is compared and which comparison counts was written down here before anything was run. There is one
+primary comparison: trimmed gossip with representation probes (`sage-e-trim`, kind = latents, all the evidence it
 can have: lambda = 0) against random gossip on the mean of global and Client accuracy after mixing. If it does not beat
 gossip with all the evidence, no cheaper variant of it is expected to. Everything else is secondary and corrected for
 multiplicity by Holm's method; the three numbers of every arm against gossip form one family, that of the plan: arms
@@ -12,9 +12,10 @@ came out ahead of gossip, each against gossip on the same mean, corrected for be
 arms at lambda = 0 were complete and before any of its cells was run.
 
 Two things came later. `sage-os` at lambda = 0 joined the arms before any of its cells was run. What betting rules do
-at lambda = 0 was mended after a first run of the primary comparison: ``results/beyond-laptop/with-stop``.
+at lambda = 0 was corrected after a first run of the primary comparison, which is kept in
+`results/beyond-laptop/with-stop`.
 
-How arms are compared is in `trials`. The words of this page are those of the plan; only what came later was added.
+How arms are compared is in `trials`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How figures look: a palette that colour-blind readers can tell apart, one ink, and SVG that fits into a page.
 
-Colours are Okabe and Ito's (jfly.uni-koeln.de/color), each with a marker of its own, so that nothing rests on colour
-alone. Drawn without pyplot: no global state, no display.
+Colours are Okabe and Ito's (jfly.uni-koeln.de/color), each with a marker of its own, so that nothing depends on
+colour alone. Drawn without pyplot: no global state, no display.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
 
 
 def tidy(axes: Axes, *, zero: bool = False) -> None:
-    """Ticks without stubs; a line at zero where zero means something."""
+    """No tick marks; a line at zero where zero means something."""
     axes.tick_params(length=0)
     if zero:
         axes.axhline(0, color=INK, linewidth=0.9, zorder=1)

@@ -1,8 +1,7 @@
 """Claims and verdicts: what a paper states, tested once on its own tables and once on runs.
 
-A `Claim` is a small record: the words, where they stand, a test on the tables and a test on runs. The tests below are
-the whole vocabulary; `statements` is the list of claims. The rule by which runs decide is `RULE`, word for word what
-the code does.
+A `Claim` is a small record: the words, where they stand, a test on the tables and a test on runs. `statements` is the
+list of the paper's claims, and the tests below are all they need. `RULE` says in words what the code does.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Finding:
 
     @property
     def short(self) -> str:
-        """The verdict, and where undecided the direction."""
+        """The verdict; where it is undecided, with the direction."""
         if self.leans is None:
             return self.verdict.value
         return f"{self.verdict} ({'points the claimed way' if self.leans else 'points against it'})"
@@ -189,12 +188,12 @@ class Compared:
 
 @dataclass(frozen=True)
 class Computed:
-    """A test of its own: theory, graphs, several tables together."""
+    """A test that is a function: theory, graphs, several tables together."""
 
     function: Callable[[Results], Finding]
 
     def tables(self, published: Results) -> Finding:
-        """Ask the function."""
+        """Call the function."""
         return self.function(published)
 
 
@@ -411,7 +410,7 @@ class NotRun:
 
 
 class All:
-    """Several tests that must all come out; the worst verdict is the verdict."""
+    """Several tests that must all succeed; the worst verdict counts."""
 
     _ORDER = (
         Verdict.CONTRADICTED,

@@ -1,7 +1,7 @@
-"""What finished cells found, as one small table that can be kept without the runs: ``cells.csv``.
+"""What finished cells came to, as one small table that can be kept without the runs: `cells.csv`.
 
-A row is a cell: what it was (its whole config, so that a default that changes later changes nothing about it, and its
-digest) and what it came to: the run's summary, seconds by phase, and a few shares that claims need. Tables, figures and
+A row is a cell. It holds the whole config, so that the row means the same when a default changes later, its digest, and
+the result: the run's summary, seconds by phase, and a few shares that claims need. Tables, figures and
 verdicts are built from these rows alone; only sweeps need the recorded losses.
 """
 
@@ -47,7 +47,7 @@ class Record:
 
 
 def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
-    """The finished ones of these cells."""
+    """The records of those cells that are finished."""
     return [
         Record(c.configuration, c.method, c.config, _values(RunDirectory(c.folder(folder))))
         for c in cells
@@ -56,23 +56,23 @@ def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
 
 
 def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> dict[str, Record]:
-    """Those of these cells that stand in the ``cells.csv`` of some folders, by digest: runs that are gone still count.
+    """The cells that are listed in the `cells.csv` of some folders, by digest: they count although their runs are gone.
 
-    What a rule does may change while its config does not; whoever names a folder vouches for what is in it. Two folders
-    that tell different things of one cell cannot both be vouched for.
+    What a rule does may change while its config does not, so whoever names a folder vouches for what is in it. Two
+    folders that disagree about a cell are refused.
     """
     kept: dict[tuple[Configuration, str], Record] = {}
     for folder in folders:
         for r in read_records(folder / "cells.csv"):
             if differ(kept.setdefault((r.configuration, r.config.digest), r), r):
                 where = f"{r.configuration}, {r.method}, seed {r.config.seed}"
-                raise StudyError(f"{folder} and a folder before it tell different things of {where}: name one of them")
+                raise StudyError(f"{folder} and a folder before it disagree about {where}: name only one of them")
     found = ((c, kept.get((c.configuration, c.config.digest))) for c in cells)
     return {c.config.digest: replace(r, method=c.method) for c, r in found if r is not None}
 
 
 def differ(a: Record, b: Record) -> bool:
-    """Whether two records of one cell tell of different runs; how long a run took is no difference."""
+    """Whether two records of one cell have different results; how long a run took does not matter."""
     return any(
         a.values[name] != b.values[name]
         for name in a.values.keys() & b.values.keys()
@@ -93,7 +93,7 @@ def _values(run: RunDirectory) -> dict[str, float]:
 def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
     """Shares over all decisions: plain mean of anchors, what stage 16 decided, and pulls seen on evaluation data.
 
-    Where certificates come early and cease, what a run ends like says little of them: hence the share by thirds.
+    Certificates may come early and then stop, which the end of a run does not show; hence their share by thirds.
     """
     early = decisions.filter((pl.col("anchors") == FIRST_STAGE) & pl.col("reason").is_in(["certified", "cost"]))
     checked = decisions.filter(pl.col("eval_pulled_risk").is_not_null())
@@ -123,7 +123,7 @@ def _seconds(timings: pl.DataFrame) -> dict[str, float]:
 
 
 def write_records(path: Path, records: Sequence[Record]) -> None:
-    """Write ``cells.csv``; the same records give the same bytes."""
+    """Write `cells.csv`; the same records give the same bytes."""
     metrics = sorted({name for r in records for name in r.values})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -136,7 +136,7 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The inverse; what is wrong with a file is said with its line."""
+    """Read `cells.csv`; an error names the line."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))

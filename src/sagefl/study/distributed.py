@@ -1,4 +1,4 @@
-"""Cells as Ray tasks: one cell a CPU, on as many machines as the cluster has.
+"""Cells as Ray tasks: one cell per CPU, on as many machines as the cluster has.
 
 A cell whose node or process dies is run again by Ray, elsewhere, and resumes from its own checkpoint. For that every
 node must see the folder of cells under the same path (one machine, or a shared file system); this is checked first.
@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,16 @@ from ..runs.config import Execution, RunConfig
 from ..signals import stoppable
 from .errors import InterruptedStudyError, StudyError
 from .matrix import Cell
-from .runner import Failure, Watcher, done
-from .work import dataset_of, described, simulate, taken
+from .runner import INTERRUPTED, Failure, Watcher, done
+from .work import Ended, attempt, dataset_of, failed, taken
 
 if TYPE_CHECKING:
     from ..data import Dataset
 
 __all__ = ["run_cells_on_ray"]
 
-RETRIES = 5  # times that a cell may lose its node or process
-PATIENCE = 60.0  # seconds that a cell waits for whoever holds its folder: after a kill, its own former process
+RETRIES = 5  # how often a cell may lose its node or process
+PATIENCE = 60.0  # seconds that a cell waits while another process, perhaps its own killed one, holds its folder
 FAREWELL = 120.0  # seconds that cells have to finish their round once they are asked to stop
 
 
@@ -81,7 +82,7 @@ def _require_shared(folder: Path) -> None:
 
 
 class Board:
-    """Where cells write how far they are, beside the driver."""
+    """Where cells report how far they are; it lives on the driver's node."""
 
     def __init__(self) -> None:
         self._rounds: dict[str, int] = {}
@@ -91,15 +92,14 @@ class Board:
         self._rounds[cell] = rounds
 
     def take(self) -> dict[str, int]:
-        """What is new."""
+        """The news since the last call."""
         news, self._rounds = self._rounds, {}
         return news
 
 
-def run_cell(document: Mapping[str, Any], directory: Path, every: int, dataset: Dataset, board: Any) -> tuple[str, ...]:
-    """One cell on one CPU: ("finished",), ("interrupted",), or ("failed", why, trace)."""
+def run_cell(document: Mapping[str, Any], directory: Path, every: int, dataset: Dataset, board: Any) -> Ended:
+    """One cell on one CPU."""
     from ..learning.memory import keep_freed_memory
-    from ..simulation.simulator import InterruptedRunError
 
     keep_freed_memory()
     warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to the samples
@@ -108,20 +108,14 @@ def run_cell(document: Mapping[str, Any], directory: Path, every: int, dataset: 
     until = time.monotonic() + PATIENCE
     while taken(directory) and time.monotonic() < until:
         time.sleep(0.2)
-    try:
-        simulate(config, directory, execution, lambda n: board.tell.remote(config.digest, n), dataset)
-    except InterruptedRunError:
-        return ("interrupted",)
-    except Exception as error:
-        return ("failed", *described(error))
-    return ("finished",)
+    return attempt(config, directory, execution, partial(board.tell.remote, config.digest), dataset)
 
 
 # At the driver --------------------------------------------------------------------------------------------------------
 
 
 class _Tasks:
-    """All cells as tasks, and what is heard of them."""
+    """All cells as tasks, followed to their end."""
 
     def __init__(self, folder: Path, watcher: Watcher, every: int) -> None:
         from ..simulation.engines.ray import import_ray
@@ -139,7 +133,7 @@ class _Tasks:
         return NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
 
     def run(self, cells: Sequence[Cell]) -> list[Failure]:
-        """All cells."""
+        """Run all cells."""
         by_digest = {cell.config.digest: cell for cell in cells}
         with stoppable(self._stop.set):
             pending = self._submit(cells)
@@ -152,7 +146,7 @@ class _Tasks:
             finally:
                 self._dismiss(pending)
         if self._stop.is_set():
-            raise InterruptedStudyError("the study was interrupted; the same command goes on with it")
+            raise InterruptedStudyError(INTERRUPTED)
         return self._failures
 
     def _submit(self, cells: Sequence[Cell]) -> dict[Any, Cell]:
@@ -165,7 +159,7 @@ class _Tasks:
             try:
                 data[name] = data.get(name) or self._ray.put(dataset_of(name))
             except Exception as error:
-                self._fail(cell, *described(error))
+                self._fail(cell, failed(error))
                 continue
             document = cell.config.model_dump(mode="json")
             pending[task.remote(document, cell.folder(self._folder), self._every, data[name], self._board)] = cell
@@ -184,25 +178,25 @@ class _Tasks:
     def _ended(self, cell: Cell, reference: Any) -> None:
         self._start(cell)
         try:
-            kind, *details = self._ray.get(reference)
+            ended: Ended = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            kind, details = "failed", list(described(error))
+            ended = failed(error)
         except self._ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[0]
-            kind, details = "failed", [f"it lost its node or process {RETRIES + 1} times: {why}", ""]
-        if kind == "finished":
+            ended = Ended("failed", f"it lost its node or process {RETRIES + 1} times: {why}")
+        if ended.how == "finished":
             self._watcher.finished(cell, time.monotonic() - self._began[cell.config.digest])
-        elif kind == "failed":
-            self._fail(cell, *details)
+        elif ended.how == "failed":
+            self._fail(cell, ended)
         else:  # a signal reached the cell itself
             self._stop.set()
 
-    def _fail(self, cell: Cell, why: str, trace: str) -> None:
-        self._failures.append(Failure(cell, why, trace))
+    def _fail(self, cell: Cell, ended: Ended) -> None:
+        self._failures.append(Failure(cell, ended.why, ended.trace))
         self._watcher.failed(self._failures[-1])
 
     def _dismiss(self, pending: Mapping[Any, Cell]) -> None:
-        """Cells that wait are dropped; those under way are interrupted and checkpoint after their round."""
+        """Drop the cells that wait; interrupt those that run, which write a checkpoint after their round."""
         for reference in pending:
             self._ray.cancel(reference)
         if pending:

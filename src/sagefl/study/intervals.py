@@ -38,7 +38,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def share_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's exact interval for a share, by bisection; of independent draws, which is for the caller.
+    """Clopper and Pearson's exact interval for a share of independent draws, by bisection.
 
     >>> [round(end, 4) for end in share_interval(0, 100)]
     [0.0, 0.0362]

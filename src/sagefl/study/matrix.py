@@ -1,7 +1,7 @@
 """Which runs a study consists of: data sets x topologies x alphas x methods x seeds, at one of three scales.
 
-A cell is a run's config and nothing else, addressed by its digest, so that studies share what they have in common and
-a cell that is done is never run again. Scales are presets; every axis and the scale itself can be overridden.
+A cell is a run's config and nothing else, and its digest is its address: studies share the cells they have in common,
+and a cell that is done is never run again. Scales are presets; every axis and the scale itself can be overridden.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def plan(
 
 
 def preset_of(name: str) -> Preset:
-    """The preset of a name."""
+    """The preset with this name."""
     if name not in PRESETS:
         raise StudyError(f"unknown preset {name!r}{nearest(name, PRESETS)}; presets: {', '.join(PRESETS)}")
     return PRESETS[name]

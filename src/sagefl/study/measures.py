@@ -47,7 +47,7 @@ class Slice:
     configurations: tuple[Configuration, ...]
 
     def get(self, configuration: Configuration, method: str, metric: str) -> float:
-        """A number that is known to be there."""
+        """A number; it is known to be there."""
         value = self.results.value(configuration, method, metric, self.seed)
         assert value is not None
         return value

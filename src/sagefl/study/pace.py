@@ -1,4 +1,4 @@
-"""Where a study stands: cells done, running, left, and about how long it still takes."""
+"""How far a study is: cells done, running and left, and about how much longer it takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Pace"]
 
 
 class Pace:
-    """A watcher that only counts. The estimate rests on the work done since the study was started, not on cells."""
+    """A watcher that only counts. The time left is estimated from the work done since the start, not from cells."""
 
     def __init__(self, cells: Sequence[Cell], folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = len(cells)
@@ -38,7 +38,7 @@ class Pace:
 
     @property
     def seconds_left(self) -> float | None:
-        """About how long; None before there is anything to go by."""
+        """Roughly how long it still takes; None before there is anything to go by."""
         under_way = sum((share - self._resumed.get(n, share)) * self._left[n] for n, share in self.running.items())
         worked = self._worked + under_way
         if worked <= 0:
@@ -47,7 +47,7 @@ class Pace:
         return open_work * (self._clock() - self._began) / worked
 
     def started(self, cell: Cell) -> None:
-        """A cell is under way."""
+        """A cell has begun."""
         self.running[cell.name] = 0.0
 
     def round(self, cell: Cell, rounds: int) -> None:
@@ -63,13 +63,13 @@ class Pace:
         self.finished_now += 1
 
     def failed(self, failure: Failure) -> None:
-        """It is not going to be done."""
+        """It cannot be finished."""
         self._left.pop(failure.cell.name, None)
         self.running.pop(failure.cell.name, None)
         self.failures.append(failure)
 
     def line(self) -> str:
-        """One line."""
+        """How far it is, in one line."""
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return (
             f"{self.done} of {self.total} cells done, {len(self.running)} running, {self.left} left{failed}, {self.eta}"

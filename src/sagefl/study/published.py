@@ -1,4 +1,4 @@
-"""The paper's three tables, shipped as CSV, and the few numbers it prints in the text only.
+"""The paper's three tables, shipped as CSV, and the few numbers that are printed in its text only.
 
 Source: K. Xiao, Q. Wang, C. Anagnostopoulos, "SAGE: Optimal-Stopping Peer Selection for Decentralised Federated
 Learning": tab:perf (performance.csv), tab:client (clients.csv) and tab:evidence (evidence.csv), cell by cell. Each is

@@ -1,10 +1,10 @@
 """How far each stopping rule is from optimal stopping, measured: two neighbours, a prior, a price.
 
 For two neighbours optimal stopping can be computed exactly (`sagefl.selection.bellman`), so a rule's distance from it
-is a number. Worlds are drawn from the prior and every rule decides on the same ones. So do the two optimal policies:
-as their expected costs are known, what they happen to cost on these worlds tells how lucky the worlds were, and takes
-that out of every rule's mean (control variates). Cost = risk of what is taken - R_RG + lambda per evaluation, with true
-risks: negative means that deciding paid.
+is a number. Worlds are drawn from the prior, and every rule decides on the same ones. So do the two optimal policies:
+their expected costs are known, so their costs on these worlds show how lucky the worlds were, and that is taken out of
+every rule's mean (control variates). Cost = risk of what is taken - R_RG + lambda per evaluation, with true risks:
+negative means that deciding paid.
 """
 
 from __future__ import annotations
@@ -17,17 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from ..selection import (
-    AnchorQuery,
-    Outcome,
-    RandomGossip,
-    SageE,
-    SageEVanilla,
-    SageOS,
-    Selector,
-    VanillaSage,
-    replay,
-)
+from ..selection import AnchorQuery, Outcome, RandomGossip, SageE, SageEVanilla, SageOS, Selector, VanillaSage, replay
 from ..selection.bellman import Optima, Prior, sample_losses, solve
 from ..streams import stream
 from .intervals import t_quantile
@@ -39,7 +29,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RuleRegret:
-    """One rule on the worlds that all rules saw; its error is that of its distances from the optima, too."""
+    """One rule on the worlds that all rules saw; its distances from the optima have the same error as its cost."""
 
     label: str
     taken: float  # share of decisions that did not gossip
@@ -88,7 +78,7 @@ def measure_regret(
 ) -> RegretReport:
     """Every rule's cost on the same `decisions` worlds of 128 anchors, and the exact costs of the optima."""
     if decisions < 10:
-        raise UsageError(f"an interval needs some decisions, at least 10, got {decisions}")
+        raise UsageError(f"an interval needs more decisions, at least 10, got {decisions}")
     optima = solve(prior, probe_cost, delta)
     losses, gains = sample_losses(prior, decisions, stream(seed, "regret"))
     luck = np.stack([_luck(optima, losses, gains, probe_cost, certified) for certified in (True, False)], axis=1)

@@ -24,7 +24,7 @@ MINUS = "\u2212"
 
 @dataclass(frozen=True)
 class Line:
-    """One printed line: what it is of, which of the three it is, its texts, and which are the best of their group."""
+    """One printed line: its labels, which of the three kinds it is, its texts, and which of them are the best."""
 
     labels: tuple[str, str, str]
     kind: str  # measured, published, difference; nothing where there is only one
@@ -119,7 +119,7 @@ class Row(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One group of a table's columns: pages and terminals are narrower than the whole."""
+    """One group of a table's columns; the whole is too wide for a page or a terminal."""
 
     group: str
     front: tuple[str, ...]  # heads of the labels

@@ -1,12 +1,12 @@
-"""One shape for results, theirs and ours: a number for every (configuration, method, seed, metric).
+"""One form for results, the paper's and ours: a number for every (configuration, method, seed, metric).
 
-The paper's tables are results with a single seed, so that tables, figures and tests of claims read both alike.
+The paper's tables are results with a single seed, so tables, figures and tests of claims read both the same way.
 Rates and shares are fractions of one here; only what people read is in per cent or points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ class Result:
 
 
 class Results:
-    """Many runs, looked up by what they are runs of."""
+    """Many runs, looked up by configuration, method and seed."""
 
     def __init__(self, rows: Iterable[Result] = ()) -> None:
         self.rows = tuple(rows)
@@ -115,17 +115,9 @@ class Results:
         found = {seed: self.value(configuration, method, metric, seed) for seed in self.seeds}
         return {seed: value for seed, value in found.items() if value is not None}
 
-    def where(self, keep: Callable[[Result], bool]) -> Results:
-        """Some of the rows."""
-        return Results(r for r in self.rows if keep(r))
-
     def of_seed(self, seed: int) -> Results:
         """One replication."""
-        return self.where(lambda r: r.seed == seed)
-
-    def on(self, configurations: Sequence[Configuration]) -> Results:
-        """These configurations only."""
-        return self.where(lambda r: r.configuration in configurations)
+        return Results(r for r in self.rows if r.seed == seed)
 
 
 def _configuration_order(c: Configuration) -> tuple[int, str, int, str, float]:

@@ -1,4 +1,4 @@
-"""Carrying out cells: one after another on all cores, or several at a time on one core each.
+"""Running cells: one after another on all cores, or several at a time on one core each.
 
 A cell that fails is reported and does not stop the rest. A study that is interrupted, or killed, goes on where it was:
 finished cells are not run again, and a cell that was under way resumes from its own checkpoint. Two studies may work on
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,13 +24,15 @@ from ..runs.config import Execution, RunConfig
 from ..signals import stoppable
 from .errors import InterruptedStudyError
 from .matrix import Cell
-from .work import described, simulate, taken
+from .work import Ended, attempt, taken
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 
-__all__ = ["Failure", "Watcher", "done", "run_cells"]
+__all__ = ["INTERRUPTED", "Failure", "Watcher", "done", "run_cells"]
+
+INTERRUPTED = "the study was interrupted; the same command goes on with it"
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Failure:
 
 
 class Watcher(Protocol):
-    """Who follows a study."""
+    """Someone who is told how a study is getting on."""
 
     def started(self, cell: Cell) -> None:
-        """A cell is under way."""
+        """A cell has begun."""
 
     def round(self, cell: Cell, rounds: int) -> None:
         """It has done this many rounds."""
@@ -57,7 +60,7 @@ class Watcher(Protocol):
         """It is done."""
 
     def failed(self, failure: Failure) -> None:
-        """It is not going to be done."""
+        """It cannot be finished."""
 
 
 def done(cell: Cell, folder: Path) -> bool:
@@ -68,7 +71,7 @@ def done(cell: Cell, folder: Path) -> bool:
 def run_cells(
     cells: Sequence[Cell], folder: Path, watcher: Watcher, *, jobs: int = 1, execution: Execution | None = None
 ) -> list[Failure]:
-    """Run what is not done yet and return what failed. `execution` holds for one cell at a time (jobs = 1)."""
+    """Run what is not done yet and return what failed. `execution` applies where cells are run one at a time."""
     todo = [cell for cell in cells if not done(cell, folder)]
     if not todo:
         return []
@@ -104,19 +107,16 @@ class _Queue:
 
 
 def _one_by_one(cells: Sequence[Cell], folder: Path, watcher: Watcher, execution: Execution) -> list[Failure]:
-    from ..simulation.simulator import InterruptedRunError
-
     queue, failures = _Queue(cells, folder), []
     while queue:
         cell = queue.next()
         watcher.started(cell)
         began = time.monotonic()
-        try:
-            simulate(cell.config, cell.folder(folder), execution, lambda n, cell=cell: watcher.round(cell, n))
-        except (InterruptedRunError, KeyboardInterrupt):
-            raise InterruptedStudyError("the study was interrupted; the same command goes on with it") from None
-        except Exception as error:
-            failures.append(Failure(cell, *described(error)))
+        ended = attempt(cell.config, cell.folder(folder), execution, partial(watcher.round, cell))
+        if ended.how == "interrupted":
+            raise InterruptedStudyError(INTERRUPTED)
+        if ended.how == "failed":
+            failures.append(Failure(cell, ended.why, ended.trace))
             watcher.failed(failures[-1])
         else:
             watcher.finished(cell, time.monotonic() - began)
@@ -145,7 +145,7 @@ class _Pool:
         self._stop = threading.Event()
 
     def run(self, cells: Sequence[Cell]) -> list[Failure]:
-        """All cells."""
+        """Run all cells."""
         queue = _Queue(cells, self.folder)
         with stoppable(self._stop.set):
             try:
@@ -156,7 +156,7 @@ class _Pool:
             finally:
                 self._dismiss()
         if self._stop.is_set():
-            raise InterruptedStudyError("the study was interrupted; the same command goes on with it")
+            raise InterruptedStudyError(INTERRUPTED)
         return self._failures
 
     def _hire(self) -> _Worker:
@@ -178,27 +178,29 @@ class _Pool:
         for line in wait(list(busy), timeout=0.2):
             worker = busy[line]  # type: ignore[index]
             try:
-                kind, *details = worker.line.recv()
+                self._heard(worker, worker.line.recv())
             except (EOFError, OSError):
-                kind, details = "died", []
-            self._heard(worker, kind, details)
+                self._lost(worker)
 
-    def _heard(self, worker: _Worker, kind: str, details: Sequence[Any]) -> None:
+    def _heard(self, worker: _Worker, news: int | Ended) -> None:
         cell = worker.cell
         assert cell is not None
-        if kind == "round":
-            self.watcher.round(cell, details[0])
+        if isinstance(news, int):
+            self.watcher.round(cell, news)
             return
         worker.cell = None
-        if kind == "finished":
+        if news.how == "finished":
             self.watcher.finished(cell, time.monotonic() - worker.began)
-        elif kind == "failed":
-            self._fail(Failure(cell, *details))
-        elif kind == "died":
-            worker.process.join(5)
-            code = worker.process.exitcode
-            self._fail(Failure(cell, f"its process died (exit code {code}): out of memory, or killed from outside"))
-            self._workers[self._workers.index(worker)] = self._hire()
+        else:
+            self._fail(Failure(cell, news.why, news.trace))
+
+    def _lost(self, worker: _Worker) -> None:
+        cell, worker.cell = worker.cell, None
+        assert cell is not None
+        worker.process.join(5)
+        code = worker.process.exitcode
+        self._fail(Failure(cell, f"its process died (exit code {code}): out of memory, or killed from outside"))
+        self._workers[self._workers.index(worker)] = self._hire()
 
     def _fail(self, failure: Failure) -> None:
         self._failures.append(failure)
@@ -207,9 +209,9 @@ class _Pool:
     def _dismiss(self) -> None:
         for worker in self._workers:
             if worker.cell is None:
-                worker.line.close()  # an idle worker reads the end of the line and goes
+                worker.line.close()  # an idle worker reads the end of the line and ends
             else:
-                worker.process.terminate()  # a busy one checkpoints after its round and goes
+                worker.process.terminate()  # a busy one writes a checkpoint after its round and ends
         for worker in self._workers:
             worker.process.join(120)
             if worker.process.is_alive():
@@ -217,9 +219,8 @@ class _Pool:
 
 
 def _work(line: Connection) -> None:
-    """A worker's life: cells until the line ends. Ctrl-C reaches it through its parent only; it goes when that does."""
+    """What a worker does: run cells until the line closes. Only its parent passes Ctrl-C on; it ends when that does."""
     from ..learning.memory import keep_freed_memory
-    from ..simulation.simulator import InterruptedRunError
 
     os.setpgid(0, 0)
     keep_freed_memory()
@@ -231,18 +232,11 @@ def _work(line: Connection) -> None:
             document, directory = line.recv()
         except (EOFError, OSError):
             return
-        try:
-            simulate(
-                RunConfig.parse(document), directory, Execution(engine="sequential"), lambda n: line.send(("round", n))
-            )
-            line.send(("finished",))
-        except InterruptedRunError:
+        ended = attempt(RunConfig.parse(document), directory, Execution(engine="sequential"), line.send)
+        if ended.how == "interrupted":
             return
-        except OSError as error:
-            with suppress(OSError):
-                line.send(("failed", str(error), ""))
-        except Exception as error:
-            line.send(("failed", *described(error)))
+        with suppress(OSError):  # nobody may be listening any more
+            line.send(ended)
 
 
 def _follow(parent: Any) -> None:

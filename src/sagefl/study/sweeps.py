@@ -1,6 +1,6 @@
-"""Sweeps the paper left open, by replay on the losses that AQ-128 cells recorded: nothing is trained again.
+"""Sweeps that the paper left open, by replaying the losses that AQ-128 cells recorded: nothing is trained again.
 
-One option of SAGE-OS at a time leaves its default: lambda, delta, the schedule, the radius, the price of a stage.
+One option of SAGE-OS is varied at a time: lambda, delta, the schedule, the radius, the price of a stage.
 AQ-128 records every loss up to its largest stage, so every rule with stages among them is covered. Overhead is given
 in evaluations, bytes and seconds; bytes and seconds per evaluation are those of the recorded run.
 """
@@ -59,7 +59,7 @@ class SweepRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is a row of."""
+        """What identifies it."""
         return self.digest, self.sweep, self.value
 
 
@@ -126,7 +126,7 @@ def _prices(run: RunDirectory) -> tuple[float, float]:
 
 
 def write_sweeps(path: Path, rows: Sequence[SweepRow]) -> None:
-    """Write ``sweeps.csv``."""
+    """Write `sweeps.csv`."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [f.name for f in fields(SweepRow)], lineterminator="\n")
     writer.writeheader()
@@ -135,7 +135,7 @@ def write_sweeps(path: Path, rows: Sequence[SweepRow]) -> None:
 
 
 def read_sweeps(path: Path) -> list[SweepRow]:
-    """The inverse; nothing where there is no file."""
+    """Read `sweeps.csv`; nothing where there is no file."""
     if not path.is_file():
         return []
     numbers = {f.name: f.type for f in fields(SweepRow)}
@@ -143,7 +143,7 @@ def read_sweeps(path: Path) -> list[SweepRow]:
         with path.open(encoding="utf-8", newline="") as file:
             return [SweepRow(**{k: _parsed(numbers[k], v) for k, v in row.items()}) for row in csv.DictReader(file)]
     except (KeyError, TypeError, ValueError) as error:
-        raise StudyError(f"{path} does not hold sweeps ({error}); remove it to have them made again") from None
+        raise StudyError(f"{path} does not hold sweeps ({error}); delete it and they are computed again") from None
 
 
 def _parsed(type_: Any, text: str) -> Any:

@@ -2,7 +2,7 @@
 
 K = 50 clients, 10 classes, Dirichlet(alpha) over clients per class, on the paper's graphs; 10 % anchor pools, cut to
 the paper's schedule so that every rule has the same anchors. Peer j is right on class c with probability
-``a_max pi/(pi + eta)``, where pi is j's share of class c; given the class, the errors of all peers on one anchor share
+`a_max pi/(pi + eta)`, where pi is j's share of class c; given the class, the errors of all peers on one anchor share
 a Gaussian latent difficulty with correlation rho. As true risks are known, a rule's *cost* is exact: risk of what it
 takes minus R_RG, plus lambda per evaluation.
 """

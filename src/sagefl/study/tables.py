@@ -1,4 +1,4 @@
-"""The paper's three tables with ours beside them, and two it does not have: traffic and time.
+"""The paper's three tables with our numbers beside them, and two that it does not have: traffic and time.
 
 Every entry is a measured mean over seeds with its standard error, the published number, and the difference. Means over
 configurations are taken within a seed first (the seed is the unit), and published means over the same configurations.
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """Ours and theirs."""
+    """Our number and the published one."""
 
     measured: Estimate | None
     published: float | None
@@ -55,7 +55,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Table:
-    """One table, still numbers; `render` makes text of it."""
+    """One table as numbers; `render` turns it into text."""
 
     name: str  # of the files
     title: str

@@ -12,17 +12,7 @@ from .canvas import Drawn, drawing, save, tidy
 from .collect import write_records
 from .design import Findings, environment
 from .intervals import Estimate, share_interval
-from .trials import (
-    OUTCOMES,
-    REFERENCE,
-    Comparison,
-    Refutation,
-    Standing,
-    Trial,
-    compare_arms,
-    refutations,
-    standings,
-)
+from .trials import OUTCOMES, REFERENCE, Comparison, Refutation, Standing, Trial, compare_arms, refutations, standings
 
 __all__ = ["comparisons_csv", "draw_price", "to_markdown", "write_account"]
 

@@ -118,7 +118,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Refutation:
-    """How often evaluation data speak against one arm's certificates: anchors are reused, so they are not fresh."""
+    """How often evaluation data contradict an arm's certificates, whose anchors are reused and so not fresh."""
 
     arm: Arm
     seen: int  # decisions of evaluation rounds

@@ -1,12 +1,12 @@
-"""What running one cell takes, wherever it runs: here, in a worker process, or as a task of a cluster."""
+"""How one cell is run, wherever that is: here, in a worker process, or as a task of a cluster."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import SageflError
 from ..runs.config import Execution, RunConfig
@@ -14,7 +14,9 @@ from ..runs.config import Execution, RunConfig
 if TYPE_CHECKING:
     from ..data import Dataset
 
-__all__ = ["dataset_of", "described", "simulate", "taken"]
+__all__ = ["Ended", "attempt", "dataset_of", "failed", "taken"]
+
+Say = Callable[[int], object]  # is told how many rounds are done
 
 
 @lru_cache(maxsize=1)
@@ -26,9 +28,9 @@ def dataset_of(name: str) -> Dataset:
 
 
 class _Rounds:
-    """Passes a run's progress on."""
+    """Tells `say` how many rounds a run has done."""
 
-    def __init__(self, say: Any) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
 
     def start(self, config: RunConfig, first_round: int) -> None:
@@ -41,10 +43,38 @@ class _Rounds:
         """Nothing more to say."""
 
 
-def simulate(
-    config: RunConfig, directory: Path, execution: Execution, say: Any, dataset: Dataset | None = None
-) -> None:
-    """Run one cell; InterruptedRunError if a signal asked to stop, even where it came too late or a worker heard it."""
+class Ended(NamedTuple):
+    """How an attempt at a cell ended."""
+
+    how: Literal["finished", "interrupted", "failed"]
+    why: str = ""
+    trace: str = ""  # of an error nobody foresaw
+
+
+def attempt(
+    config: RunConfig, directory: Path, execution: Execution, say: Say, dataset: Dataset | None = None
+) -> Ended:
+    """Run one cell and say how it ended; nothing is raised. A signal interrupts it, even in the last round."""
+    from ..simulation.simulator import InterruptedRunError
+
+    try:
+        _simulate(config, directory, execution, say, dataset)
+    except (InterruptedRunError, KeyboardInterrupt):
+        return Ended("interrupted")
+    except Exception as error:
+        return failed(error)
+    return Ended("finished")
+
+
+def failed(error: Exception) -> Ended:
+    """What to tell people, with the traceback of an error that nobody foresaw."""
+    if isinstance(error, SageflError):
+        return Ended("failed", str(error))
+    named = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
+    return Ended("failed", f"{named}{error}", traceback.format_exc())
+
+
+def _simulate(config: RunConfig, directory: Path, execution: Execution, say: Say, dataset: Dataset | None) -> None:
     from ..runs.rundir import RunDirectory
     from ..simulation.simulator import InterruptedRunError, Simulator
     from ..simulation.world import World
@@ -56,16 +86,8 @@ def simulate(
     try:
         simulator.run()
     finally:
-        if simulator.asked_to_stop:
+        if simulator.asked_to_stop:  # also where a worker heard it, or the last round was just done
             raise InterruptedRunError("asked to stop")
-
-
-def described(error: Exception) -> tuple[str, str]:
-    """What to tell people, and the trace where nobody foresaw the error."""
-    if isinstance(error, SageflError):
-        return str(error), ""
-    named = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-    return f"{named}{error}", traceback.format_exc()
 
 
 def taken(directory: Path) -> bool:

@@ -62,7 +62,7 @@ def connect(address: str | None) -> Callable[[], None]:
     """Join the cluster at `address` and return how to leave it.
 
     Without an address Ray looks for a cluster (RAY_ADDRESS, then one started on this machine) and starts a local one
-    if there is none; ``local`` starts one in any case. Where this process has joined already, that stays as it is.
+    if there is none; `local` starts one in any case. Where this process has joined already, that stays as it is.
     """
     ray = import_ray()
     if ray.is_initialized():

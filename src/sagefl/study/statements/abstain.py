@@ -3,27 +3,8 @@
 from __future__ import annotations
 
 from .. import audit
-from ..claims import (
-    Above,
-    All,
-    Below,
-    Claim,
-    Compared,
-    Computed,
-    Everywhere,
-    Finding,
-    Near,
-    Printed,
-    Verdict,
-)
-from ..measures import (
-    column,
-    gap,
-    median_gap,
-    trend,
-    win_share,
-    wins,
-)
+from ..claims import Above, All, Below, Claim, Compared, Computed, Everywhere, Finding, Near, Printed, Verdict
+from ..measures import column, gap, median_gap, trend, win_share, wins
 from ..published import SEED
 from ..results import Results
 from .terms import (

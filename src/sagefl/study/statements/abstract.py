@@ -3,33 +3,9 @@
 from __future__ import annotations
 
 from .. import audit
-from ..claims import (
-    All,
-    Below,
-    Claim,
-    Compared,
-    Computed,
-    Everywhere,
-    Near,
-    Printed,
-)
-from ..measures import (
-    Measure,
-    Slice,
-    column,
-    gap,
-    wins,
-)
-from .terms import (
-    AQ,
-    COMMIT,
-    EVIDENCE,
-    MODELS,
-    OS,
-    POINT,
-    RG,
-    ratio,
-)
+from ..claims import All, Below, Claim, Compared, Computed, Everywhere, Near, Printed
+from ..measures import Measure, Slice, column, gap, wins
+from .terms import AQ, COMMIT, EVIDENCE, MODELS, OS, POINT, RG, ratio
 
 __all__ = ["ABSTRACT"]
 

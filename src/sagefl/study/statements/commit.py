@@ -3,34 +3,9 @@
 from __future__ import annotations
 
 from .. import audit
-from ..claims import (
-    Above,
-    All,
-    Below,
-    Claim,
-    Computed,
-    Everywhere,
-    Near,
-    Printed,
-    Untestable,
-)
-from ..measures import (
-    column,
-    extreme,
-    gap,
-    median_gap,
-    trend,
-    win_share,
-    wins,
-)
-from .terms import (
-    AQ,
-    COMMIT,
-    NF,
-    OS,
-    POINT,
-    RG,
-)
+from ..claims import Above, All, Below, Claim, Computed, Everywhere, Near, Printed, Untestable
+from ..measures import column, extreme, gap, median_gap, trend, win_share, wins
+from .terms import AQ, COMMIT, NF, OS, POINT, RG
 
 __all__ = ["COMMITTING"]
 

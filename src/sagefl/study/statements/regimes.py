@@ -3,40 +3,11 @@
 from __future__ import annotations
 
 from .. import audit
-from ..claims import (
-    Above,
-    All,
-    Below,
-    Claim,
-    Compared,
-    Computed,
-    Finding,
-    Near,
-    Printed,
-    Verdict,
-)
-from ..measures import (
-    column,
-    extreme,
-    gap,
-    matched,
-    smallest_step,
-    trend,
-)
+from ..claims import Above, All, Below, Claim, Compared, Computed, Finding, Near, Printed, Verdict
+from ..measures import column, extreme, gap, matched, smallest_step, trend
 from ..published import SEED
 from ..results import Configuration, Results
-from .terms import (
-    AQ,
-    EVIDENCE,
-    OS,
-    OUTLIER,
-    RG,
-    TEXT_ONLY,
-    VANILLA,
-    at_alpha,
-    on,
-    without_outlier,
-)
+from .terms import AQ, EVIDENCE, OS, OUTLIER, RG, TEXT_ONLY, VANILLA, at_alpha, on, without_outlier
 
 __all__ = ["REGIMES"]
 

@@ -5,32 +5,10 @@ from __future__ import annotations
 from statistics import fmean
 
 from .. import audit
-from ..claims import (
-    Above,
-    All,
-    Claim,
-    Compared,
-    Computed,
-    Exactly,
-    Near,
-    Printed,
-)
-from ..measures import (
-    Measure,
-    Slice,
-    column,
-    gap,
-    win_share,
-    wins,
-)
+from ..claims import Above, All, Claim, Compared, Computed, Exactly, Near, Printed
+from ..measures import Measure, Slice, column, gap, win_share, wins
 from ..results import Configuration
-from .terms import (
-    MODELS,
-    OS,
-    TEXT_ONLY,
-    on,
-    on_dataset,
-)
+from .terms import MODELS, OS, TEXT_ONLY, on, on_dataset
 
 __all__ = ["RIVALS"]
 

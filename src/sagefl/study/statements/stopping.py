@@ -2,40 +2,10 @@
 
 from __future__ import annotations
 
-from ..claims import (
-    Above,
-    All,
-    Below,
-    Claim,
-    Compared,
-    Everywhere,
-    Near,
-    NotRun,
-    Printed,
-    Untestable,
-)
-from ..measures import (
-    Measure,
-    Slice,
-    column,
-    extreme,
-    gap,
-    win_share,
-    wins,
-)
+from ..claims import Above, All, Below, Claim, Compared, Everywhere, Near, NotRun, Printed, Untestable
+from ..measures import Measure, Slice, column, extreme, gap, win_share, wins
 from ..results import Configuration
-from .terms import (
-    AQ,
-    COMMIT,
-    EVIDENCE,
-    OS,
-    POINT,
-    STOPS,
-    TEXT_ONLY,
-    VANILLA,
-    on,
-    ratio,
-)
+from .terms import AQ, COMMIT, EVIDENCE, OS, POINT, STOPS, TEXT_ONLY, VANILLA, on, ratio
 
 __all__ = ["STOPPING"]
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from ..claims import (
-    NotRun,
-)
-from ..measures import (
-    Measure,
-    Slice,
-)
+from ..claims import NotRun
+from ..measures import Measure, Slice
 from ..results import Configuration
 
 __all__ = [

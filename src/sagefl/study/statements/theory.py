@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 from .. import audit
-from ..claims import (
-    Above,
-    All,
-    Below,
-    Claim,
-    Computed,
-    Near,
-    NotRun,
-    Untestable,
-)
-from ..measures import (
-    column,
-    gap,
-)
-from .terms import (
-    AQ,
-    EVIDENCE,
-    OS,
-    STOPS,
-    VANILLA,
-)
+from ..claims import Above, All, Below, Claim, Computed, Near, NotRun, Untestable
+from ..measures import column, gap
+from .terms import AQ, EVIDENCE, OS, STOPS, VANILLA
 
 __all__ = ["THEORY"]
 

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from ..claims import (
-    Above,
-    All,
-    Claim,
-    Compared,
-    Near,
-    Printed,
-)
-from ..measures import (
-    column,
-    gap,
-    win_share,
-    wins,
-)
-from .terms import (
-    AQ,
-    NF,
-    OS,
-    RG,
-    VANILLA,
-)
+from ..claims import Above, All, Claim, Compared, Near, Printed
+from ..measures import column, gap, win_share, wins
+from .terms import AQ, NF, OS, RG, VANILLA
 
 __all__ = ["WEAK"]
 
