@@ -27,10 +27,11 @@ BUGS = {  # command -> something of ours that it calls
     "compare .": "sagefl.runs.rundir.RunDirectory",
     "replay .": "sagefl.runs.replaying.replay_run",
     "config": "sagefl.runs.schema.template",
+    "columns": "sagefl.runs.columns.columns",
     "methods": "sagefl.methods.methods",
     "methods rg": "sagefl.methods.method_class",
     "bench": "sagefl.simulation.benching.bench",
-    "data list": "sagefl.data.status",
+    "data list": "sagefl.data.datasets",
     "data get fmnist": "sagefl.data.get",
     "study paper --audit": "sagefl.study.paper.audit",
     "study paper --from .": "sagefl.study.design.read_records",
@@ -51,7 +52,7 @@ BUGS = {  # command -> something of ours that it calls
 
 MISTAKES = {  # command -> what its sentence says
     "decide absent.csv": "no such file: absent.csv",
-    f"decide {LOSSES} --method sage-e:margin=x": "margin must be a number in [0, M = 1), got 'x'",
+    f"decide {LOSSES} --method sage-e:margin=x": "margin must be a finite number of at least 0, got 'x'",
     "plan --degree 0": "at least 1; got 0",
     "regret --prior x": "--prior takes three numbers win,loss,concordant, got 'x'",
     "regret --prior 0,1,1": "pseudo-counts must be positive and finite, got 0.0, 1.0, 1.0",
@@ -66,6 +67,7 @@ MISTAKES = {  # command -> what its sentence says
     "replay . --sweep x": "a sweep is written name=v1,v2, got 'x'",
     "config --set x": "options are written name=value, got 'x'",
     "config --set seed=1 --set seed.x=1": "drop one of them",
+    "columns nonsense": "there is no table 'nonsense': metrics, decisions, clients, timings",
     "methods rgg": "unknown method 'rgg', did you mean 'rg'?",
     "bench --config absent.toml": "cannot read config absent.toml: No such file or directory",
     "data get nonsense": "hf:NAME (Hugging Face)",
@@ -121,20 +123,23 @@ def test_a_mistake_is_one_sentence(command: str) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_what_a_rule_cannot_work_with_is_the_users_mistake_and_what_breaks_by_itself_is_ours() -> None:
+def test_a_value_that_a_rule_refuses_is_the_users_mistake_and_any_other_error_is_ours() -> None:
     from sagefl.errors import UsageError
     from sagefl.selection.registry import build
 
     def rule(*, width: float = 1.0) -> float:
-        return width + 1 if width > 0 else 1 / 0
+        if width < 0:
+            raise ValueError("width must not be negative")
+        return width + 1
 
     def broken() -> float:
-        return 1 + "1"  # type: ignore[operator]
+        return float("x")
 
     assert build(rule, {"width": 2}) == 3
-    with pytest.raises(UsageError, match="not supported between instances of 'str' and 'int'"):
+    with pytest.raises(UsageError, match="width must not be negative"):
+        build(rule, {"width": -1})
+    with pytest.raises(TypeError, match="not supported between instances of 'str' and 'int'"):
         build(rule, {"width": "wide"})
-    with pytest.raises(TypeError):
+    with pytest.raises(ValueError, match="could not convert") as caught:
         build(broken, {})
-    with pytest.raises(ZeroDivisionError):
-        build(rule, {"width": 0})
+    assert not isinstance(caught.value, UsageError)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..selection.theory import DELTA, PROBE_COST, SCHEDULE
 from ..settings import parse_method, parse_options, parse_value
 from .common import WIDE, console, friendly_errors, table
 
@@ -68,11 +69,13 @@ def decide(
 
 def plan(
     degree: Annotated[int, typer.Option(help="Number of active neighbours d.")] = 6,
-    delta: Annotated[float, typer.Option(help="Failure probability of a decision.")] = 0.1,
+    delta: Annotated[float, typer.Option(help="Failure probability of a decision.")] = DELTA,
     probe_cost: Annotated[
         float, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
-    ] = 2e-3,
-    schedule: Annotated[str, typer.Option(help="How many anchors each stage has seen by its end.")] = "16,32,64,128",
+    ] = PROBE_COST,
+    schedule: Annotated[str, typer.Option(help="How many anchors each stage has seen by its end.")] = ",".join(
+        map(str, SCHEDULE)
+    ),
     loss_bound: Annotated[float, typer.Option("--bound", help="M: losses lie in [0, M].")] = 1.0,
     radius: Annotated[str, typer.Option(help="Certificate width: printed or tight.")] = "printed",
     cost: Annotated[str, typer.Option(help="Price of the next stage: incremental or cumulative.")] = "incremental",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError
+from ..selection.theory import DELTA, PROBE_COST
 from .common import console, friendly_errors, table
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ def add_to(app: typer.Typer) -> None:
 def regret(
     probe_cost: Annotated[
         float, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
-    ] = 2e-3,
+    ] = PROBE_COST,
     prior: Annotated[
         str, typer.Option(help="Dirichlet pseudo-counts of a win, a loss and a concordant anchor for the first peer.")
     ] = "1,1,2",
-    delta: Annotated[float, typer.Option(help="Failure probability of a decision.")] = 0.1,
+    delta: Annotated[float, typer.Option(help="Failure probability of a decision.")] = DELTA,
     decisions: Annotated[int, typer.Option(help="Simulated decisions; more make narrower intervals.")] = 400,
     seed: Annotated[int, typer.Option(help="Seed of the simulated worlds.")] = 0,
 ) -> None:

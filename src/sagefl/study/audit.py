@@ -15,14 +15,13 @@ from statistics import fmean
 import numpy as np
 
 from ..selection import theory
+from ..selection.theory import PROBE_COST, SCHEDULE
 from .claims import Finding, Verdict
 from .measures import Measure, best_in
 from .published import SEED
 from .results import ALPHAS, PAPER_METHODS, Configuration, Results
 
 __all__ = [
-    "LAMBDA",
-    "SCHEDULE",
     "StopBound",
     "certified_range",
     "comm_oh",
@@ -43,9 +42,7 @@ __all__ = [
     "stop_bounds",
 ]
 
-CLIENTS, GRAPH_SEED, ROUNDS = 50, 1, 250
-SCHEDULE = (16, 32, 64, 128)
-LAMBDA = 2e-3
+CLIENTS, GRAPH_SEED = 50, 1
 
 
 @cache
@@ -63,7 +60,7 @@ def firing_degree(stage: int, *, cumulative: bool) -> int | None:
     if following is None:
         return None
     for degree in range(1, CLIENTS):
-        cost = theory.stage_cost(LAMBDA, degree, stage, following, cumulative=cumulative)
+        cost = theory.stage_cost(PROBE_COST, degree, stage, following, cumulative=cumulative)
         if cost >= theory.information_bound(0.0, 2 * theory.radius(stage, degree)):
             return degree
     return None
@@ -170,7 +167,7 @@ def _exchanges(method: str, topology: str) -> dict[str, float]:
 def degree_condition(published: Results) -> Finding:
     """Whether eq:degcond holds at every stage for d >= 3, and for every client of both graphs."""
     pairs = list(zip(SCHEDULE, SCHEDULE[1:], strict=False))
-    holds = {d: all(theory.degree_condition(m, n, d, probe_cost=LAMBDA) for m, n in pairs) for d in range(1, CLIENTS)}
+    holds = {d: all(theory.degree_condition(m, n, d) for m, n in pairs) for d in range(1, CLIENTS)}
     first = min(d for d in holds if all(holds[e] for e in holds if e >= d))
     low = {t: sum(not holds[d] for d in degrees(t)) for t in ("er", "ba")}
     detail = f"it holds at every stage for d >= {first}, and fails for d < {first}; such clients: " + ", ".join(
@@ -182,9 +179,9 @@ def degree_condition(published: Results) -> Finding:
 
 def dominance(published: Results) -> Finding:
     """Lambda d m_1 at d = 6 (eq:dominance)."""
-    value = theory.dominance_threshold(LAMBDA, 6, SCHEDULE[0])
+    value = theory.dominance_threshold(PROBE_COST, 6, SCHEDULE[0])
     verdict = Verdict.SUPPORTED if round(value, 2) == 0.19 else Verdict.CONTRADICTED
-    return Finding(verdict, f"lambda d m_1 = {LAMBDA:g} x 6 x {SCHEDULE[0]} = {value:.3f}")
+    return Finding(verdict, f"lambda d m_1 = {PROBE_COST:g} x 6 x {SCHEDULE[0]} = {value:.3f}")
 
 
 def curves_cross(published: Results) -> Finding:
@@ -194,7 +191,7 @@ def curves_cross(published: Results) -> Finding:
             (
                 m
                 for m, n in zip(SCHEDULE, SCHEDULE[1:], strict=False)
-                if theory.stage_cost(LAMBDA, 6, m, n, cumulative=kind == "cumulative") >= 2 * theory.radius(m, 6)
+                if theory.stage_cost(PROBE_COST, 6, m, n, cumulative=kind == "cumulative") >= 2 * theory.radius(m, 6)
             ),
             None,
         )

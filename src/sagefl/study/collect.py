@@ -20,6 +20,7 @@ import polars as pl
 from ..runs.config import RunConfig
 from ..runs.files import write_text
 from ..runs.rundir import RunDirectory
+from ..selection.theory import SCHEDULE
 from .errors import StudyError
 from .matrix import Cell
 from .results import Configuration, Result
@@ -27,7 +28,6 @@ from .runner import done
 
 __all__ = ["Record", "collect", "differ", "read_records", "recall", "write_records"]
 
-FIRST_STAGE = 16
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
 
 
@@ -95,7 +95,7 @@ def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
 
     Certificates may come early and then stop, which the end of a run does not show; hence their share by thirds.
     """
-    early = decisions.filter((pl.col("anchors") == FIRST_STAGE) & pl.col("reason").is_in(["certified", "cost"]))
+    early = decisions.filter((pl.col("anchors") == SCHEDULE[0]) & pl.col("reason").is_in(["certified", "cost"]))
     checked = decisions.filter(pl.col("eval_pulled_risk").is_not_null())
     values = {
         "mean_anchors": float(decisions["anchors"].mean() or 0.0),  # type: ignore[arg-type]

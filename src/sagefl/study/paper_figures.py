@@ -6,7 +6,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ..selection import theory
-from .audit import LAMBDA, SCHEDULE, stop_bounds
+from ..selection.theory import PROBE_COST, SCHEDULE
+from .audit import stop_bounds
 from .canvas import INK, MUTED, Drawn, colour, drawing, marker, save, tidy
 from .published import counterpart
 from .results import show_method
@@ -78,7 +79,7 @@ def _curves(axes: Axes) -> None:
     stages = SCHEDULE[:-1]
     for kind, tone, shape in (("incremental", "#D55E00", "s"), ("cumulative", "#7B61C4", "h")):
         costs = [
-            theory.stage_cost(LAMBDA, DEGREE, m, n, cumulative=kind == "cumulative")
+            theory.stage_cost(PROBE_COST, DEGREE, m, n, cumulative=kind == "cumulative")
             for m, n in zip(SCHEDULE, SCHEDULE[1:], strict=False)
         ]
         said = "as printed" if kind == "incremental" else "as the evidence table needs it"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from ..selection import AnchorQuery, Outcome, RandomGossip, SageE, SageEVanilla, SageOS, Selector, VanillaSage, replay
 from ..selection.bellman import Optima, Prior, sample_losses, solve
+from ..selection.theory import DELTA, PROBE_COST
 from ..streams import stream
 from .intervals import t_quantile
 
@@ -70,8 +71,8 @@ def rules(probe_cost: float, delta: float) -> dict[str, Selector]:
 
 def measure_regret(
     prior: Prior,
-    probe_cost: float = 2e-3,
-    delta: float = 0.1,
+    probe_cost: float = PROBE_COST,
+    delta: float = DELTA,
     decisions: int = 1000,
     seed: int = 0,
     compared: Mapping[str, Selector] | None = None,

@@ -17,6 +17,7 @@ from typing import Any
 from ..runs.files import RunError, write_text
 from ..runs.rundir import RunDirectory
 from ..selection import make
+from ..selection.theory import SCHEDULE
 from .errors import StudyError
 from .matrix import Cell
 from .runner import done
@@ -29,7 +30,7 @@ SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "delta": ("delta", (0.01, 0.05, 0.1, 0.2, 0.4)),
     "schedule": (
         "schedule",
-        ((16, 32, 64, 128), (8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (16, 128), (128,)),
+        (SCHEDULE, (8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (16, 128), (128,)),
     ),
     "radius": ("radius", ("printed", "tight")),
     "cost": ("cost", ("incremental", "cumulative")),

@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import Dirichlet
+from ..selection.theory import SCHEDULE
 from ..streams import stream
 from ..topology import build
+from .results import ALPHAS
 
 __all__ = ["Neighbourhood", "SyntheticCell", "cells", "neighbourhoods"]
 
-ALPHAS = (0.05, 0.1, 0.3)
 GRAPHS = ("er", "ba")
 SAMPLES_PER_CLASS = (6000, 5000)  # Fashion-MNIST, CIFAR-10
 SKILLS = ((0.95, 0.05), (0.70, 0.15))  # (a_max, eta): an easy and a hard task
 CLASSES, RHO, CLIENTS = 10, 0.5, 50
-STAGES = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def neighbourhoods(cell: SyntheticCell) -> list[Neighbourhood]:
     return [
         Neighbourhood(shares[k], error[graph.neighbours(k)], stages[-1])
         for k in range(CLIENTS)
-        if (stages := [m for m in STAGES if m <= int(counts[k].sum()) // 10])
+        if (stages := [m for m in SCHEDULE if m <= int(counts[k].sum()) // 10])
     ]
 
 
