@@ -11,16 +11,16 @@ import pytest
 from tiny_study import tiny_plan
 
 from sagefl.runs.config import ConfigError
-from sagefl.study import figures, paper, paper_figures
+from sagefl.study import Design, Study, figures, paper, paper_figures
 from sagefl.study import study as studies
 from sagefl.study.canvas import Drawn, drawing, save
 from sagefl.study.claims import Claim, Exactly, Untestable
-from sagefl.study.design import Design, Findings
+from sagefl.study.design import Findings
 from sagefl.study.errors import StudyError
 from sagefl.study.matrix import Cell
 from sagefl.study.measures import column
 from sagefl.study.runner import Failure, done
-from sagefl.study.study import Absence, State, Study
+from sagefl.study.study import Absence, State
 
 MINE = Claim(
     "gossip-moves-one-model",
@@ -49,7 +49,7 @@ def claims_of(folder: Path) -> dict[str, str]:
 
 def test_a_design_of_ones_own_is_run_and_reported(tmp_path: Path) -> None:
     cells = tiny_plan(methods=("rg", "sage-os"))
-    mine = Design("mine", "Does gossip gossip?", cells, claims=[MINE], charts=[my_chart])
+    mine = Design("mine", "Does gossip gossip?", cells, claims=[MINE], charts=[*figures.CHARTS, my_chart])
     study = Study(mine, tmp_path / "cells", out=tmp_path / "out")
     assert [state for _, state in study.status()] == [State.NOT_BEGUN, State.NOT_BEGUN]
     report = study.run(workers=1).report()
@@ -59,6 +59,7 @@ def test_a_design_of_ones_own_is_run_and_reported(tmp_path: Path) -> None:
     assert 'id="claim-gossip-moves-one-model"' in page
     assert "<b>Accuracy by method.</b> One bar per method." in page
     assert "Table I. Predictive performance" in page
+    assert "its own tables" not in page  # nothing is published about it
     assert claims_of(tmp_path / "out") == {"gossip-moves-one-model": "holds"}
     assert (tmp_path / "out" / "figures" / "my-chart.png").is_file()
     assert len((tmp_path / "out" / "cells.csv").read_text(encoding="utf-8").splitlines()) == 1 + 2

@@ -14,3 +14,21 @@ A study goes through these files, one idea each:
 Beside studies of runs: `synthetic`, worlds of probe losses whose true risks are known; `regret`, how far rules are from
 optimal stopping. Everything here reads run directories or recorded losses; nothing here trains or decides by itself.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .design import Design
+    from .study import Study
+
+__all__ = ["Design", "Study"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `Design` and `Study` when they are first used: `regret` needs NumPy alone."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{name.lower()}", __name__), name)

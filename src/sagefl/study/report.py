@@ -37,7 +37,8 @@ def write_report(findings: Findings, out: Path) -> Path:
         (out / "claims.csv").write_text(claims_csv(findings.judged), encoding="utf-8")
     if findings.records:
         write_records(out / "cells.csv", findings.records)
-        write_sweeps(out / "sweeps.csv", findings.sweeps)
+        if findings.design.sweeps:
+            write_sweeps(out / "sweeps.csv", findings.sweeps)
         study = {"provenance": findings.provenance, "scale": findings.scale, "left_out": findings.notes}
         (out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
     (out / "report.html").write_text(to_page(findings), encoding="utf-8")
@@ -71,6 +72,7 @@ def to_page(findings: Findings) -> str:
         tables=findings.tables,
         figures=findings.figures,
         sweeps=list(_sweeps(findings.sweeps)),
+        swept=findings.design.sweeps,
         sweep_heads=(*_SHARES, *_COSTS),
         replayed=len({row.digest for row in findings.sweeps}),
         pages=findings.pages,
@@ -81,8 +83,9 @@ def to_page(findings: Findings) -> str:
 
 
 def counted(findings: Findings) -> Iterator[str]:
-    """Verdicts in numbers, a sentence for the tables and one for the runs."""
-    yield f"By the paper's own tables: {count([j.tables for j in findings.judged])}."
+    """Verdicts in numbers, a sentence for published tables and one for runs, where there are any."""
+    if findings.published:
+        yield f"By the paper's own tables: {count([j.tables for j in findings.judged])}."
     if findings.records:
         yield f"By these runs: {count([j.runs for j in findings.judged])}."
 
@@ -128,7 +131,8 @@ def claims_markdown(findings: Findings) -> str:
     """The claims as a Markdown page."""
     out = ["# Claims", "", *counted(findings), "", RULE, ""]
     for j in findings.judged:
-        out += [f"## {j.claim.id}", "", f"> {j.claim.quote}", "", j.claim.where, "", f"- By its tables: {j.tables}"]
+        out += [f"## {j.claim.id}", "", f"> {j.claim.quote}", "", j.claim.where, ""]
+        out += [f"- By its tables: {j.tables}"] if findings.published else []
         out += [f"- By these runs: {j.runs}"] if findings.records else []
         out.append("")
     return "\n".join(out)
