@@ -3,7 +3,7 @@
     python tools/make_fmnist_mini.py [OUT.npz]
 
 Needs the real Fashion-MNIST (`sagefl data get fmnist`). Training images come from its training split and test
-images from its test split; the original positions are kept beside them (``train_index``, ``test_index``).
+images from its test split; the original positions are kept beside them (`train_index`, `test_index`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUT = Path(__file__).parents[1] / "src" / "sagefl" / "data" / "embedded" / "fmni
 
 
 def choose(labels: NDArray[np.int64], per_class: int, purpose: str) -> NDArray[np.int64]:
-    """Positions of ``per_class`` random samples of each class, in their original order."""
+    """Positions of `per_class` random samples of each class, in their original order."""
     rng = stream(SEED, purpose)
     picks = [rng.choice(np.flatnonzero(labels == label), per_class, replace=False) for label in range(10)]
     return np.sort(np.concatenate(picks))
@@ -44,7 +44,7 @@ def build(full: Dataset) -> dict[str, NDArray[np.generic]]:
 
 
 def main(out: Path) -> None:
-    """Write the subset to ``out`` and say how large it is."""
+    """Write the subset to `out` and say how large it is."""
     np.savez_compressed(out, allow_pickle=False, **build(load("fmnist")))
     print(f"{out}: {out.stat().st_size / 1e6:.2f} MB, digest {load(str(out)).digest}")
 

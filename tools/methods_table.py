@@ -1,9 +1,9 @@
-"""Every method on the embedded data, several seeds, one table: ``results/methods.md`` and ``results/methods.csv``.
+"""Every method on the embedded data, several seeds, one table: `results/methods.md` and `results/methods.csv`.
 
 python tools/methods_table.py            # 20 clients, 20 rounds, seeds 1-3; about 25 minutes on two cores, resumable
 
-Runs are kept in ``runs/methods/``; finished ones are read, not run again. Seconds are training, deciding and mixing
-(evaluation aside) and mean something only when nothing else computes.
+Runs are kept in `runs/methods/`; finished ones are read, not run again. Seconds are training, deciding and mixing
+(evaluation aside) and are meaningful only when nothing else runs on the machine.
 """
 
 from __future__ import annotations

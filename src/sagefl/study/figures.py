@@ -172,14 +172,8 @@ def _bars(
             beside = {c: v for c, v in theirs.items() if not own or c in {counterpart(at) for at in own}}
             for offset, values, alpha, hatch in ((-0.2, beside, 0.35, "//"), (0.2, own, 0.9, "")):
                 if values:
-                    _bar(
-                        axes,
-                        i + (offset if ours else 0.0),
-                        [scale * v for v in values.values()],
-                        colour(method),
-                        alpha,
-                        hatch,
-                    )
+                    at, scaled = i + (offset if ours else 0.0), [scale * v for v in values.values()]
+                    _bar(axes, at, scaled, colour(method), alpha, hatch)
         axes.set_xticks(range(len(shown)), [show_method(m).replace(" ", "\n") for m in shown])
         axes.set_ylabel(label)
         axes.set_ylim(0, axes.get_ylim()[1] * 1.1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from .tables import Column, Entry, Table
+from .tables import Entry, Table, TableColumn
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -46,30 +46,30 @@ def lines(table: Table) -> Iterator[Line]:
             yield Line(labels, kind, texts, _best(table.columns, [value(e) for e in entries]), mean)
 
 
-def _measured(column: Column, entry: Entry) -> str:
+def _measured(column: TableColumn, entry: Entry) -> str:
     if entry.measured is None:
         return ""
     error = entry.measured.standard_error
     return column.show(entry.measured.mean) + (f" ±{column.show(error)}" if error is not None else "")
 
 
-def _published(column: Column, entry: Entry) -> str:
+def _published(column: TableColumn, entry: Entry) -> str:
     return "" if entry.published is None else column.show(entry.published)
 
 
-def _difference(column: Column, entry: Entry) -> str:
+def _difference(column: TableColumn, entry: Entry) -> str:
     return "" if entry.difference is None else column.show(entry.difference, signed=True).replace("-", MINUS)
 
 
 _Value = Callable[[Entry], float | None]
-_KINDS: tuple[tuple[str, Callable[[Column, Entry], str], _Value], ...] = (
+_KINDS: tuple[tuple[str, Callable[[TableColumn, Entry], str], _Value], ...] = (
     ("measured", _measured, lambda e: e.measured.mean if e.measured else None),
     ("published", _published, lambda e: e.published),
     ("difference", _difference, lambda e: None),
 )
 
 
-def _best(columns: Sequence[Column], values: Sequence[float | None]) -> tuple[bool, ...]:
+def _best(columns: Sequence[TableColumn], values: Sequence[float | None]) -> tuple[bool, ...]:
     """The best of each group, ties included."""
     marks: list[bool] = []
     for _, part in groupby(zip(columns, values, strict=True), key=lambda pair: pair[0].group):

@@ -28,10 +28,7 @@ SOURCE = "aq-128"
 SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "lambda": ("probe_cost", (0.0, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3)),
     "delta": ("delta", (0.01, 0.05, 0.1, 0.2, 0.4)),
-    "schedule": (
-        "schedule",
-        (SCHEDULE, (8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (16, 128), (128,)),
-    ),
+    "schedule": ("schedule", (SCHEDULE, (8, 16, 32, 64, 128), (32, 64, 128), (64, 128), (16, 128), (128,))),
     "radius": ("radius", ("printed", "tight")),
     "cost": ("cost", ("incremental", "cumulative")),
 }
@@ -100,22 +97,9 @@ def _cell(cell: Cell, folder: Path) -> Iterator[SweepRow]:
     per_byte, per_second = _prices(run)
     for sweep, value, rule in rules:
         r = replayed[rule]
-        yield SweepRow(
-            cell.config.digest,
-            *cell.configuration,
-            cell.seed,
-            sweep,
-            value,
-            r.covered,
-            r.certified,
-            r.cost,
-            r.exhausted,
-            r.no_anchors,
-            r.evaluations,
-            r.budget,
-            r.evaluations * per_byte,
-            r.evaluations * per_second,
-        )
+        shares = (r.covered, r.certified, r.cost, r.exhausted, r.no_anchors)
+        spent = (r.evaluations, r.budget, r.evaluations * per_byte, r.evaluations * per_second)
+        yield SweepRow(cell.config.digest, *cell.configuration, cell.seed, sweep, value, *shares, *spent)
 
 
 def _prices(run: RunDirectory) -> tuple[float, float]:

@@ -15,12 +15,12 @@ from .intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
 from .results import Configuration, Results, show_method
 
-__all__ = ["TABLES", "Column", "Entry", "Layout", "Table", "TablePlan", "build_tables"]
+__all__ = ["TABLES", "Entry", "Layout", "Table", "TableColumn", "TablePlan", "build_tables"]
 
 
 @dataclass(frozen=True)
-class Column:
-    """One (method, metric) with how it is shown."""
+class TableColumn:
+    """A column of a table: one metric of one method, and how it is shown."""
 
     method: str
     metric: str
@@ -60,7 +60,7 @@ class Table:
     name: str  # of the files
     title: str
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Configuration, tuple[Entry, ...]], ...]
     means: tuple[Entry, ...]
 
@@ -81,7 +81,7 @@ class TablePlan(NamedTuple):
     name: str
     title: str
     caption: str
-    columns: list[Column]
+    columns: list[TableColumn]
 
 
 Layout = Callable[[Results, Results], TablePlan]
@@ -92,7 +92,7 @@ def performance(ours: Results, published: Results) -> TablePlan:
     """Table I of the paper."""
     groups = (("accuracy", "Global accuracy"), ("macro_f1", "Macro-F1"))
     methods = _methods(ours, published)
-    columns = [Column(m, metric, group, show_method(m), best="max") for metric, group in groups for m in methods]
+    columns = [TableColumn(m, metric, group, show_method(m), best="max") for metric, group in groups for m in methods]
     caption = "Global accuracy and macro-F1 on the shared test set."
     return TablePlan("table1", "Table I. Predictive performance", caption, columns)
 
@@ -101,7 +101,7 @@ def clients(ours: Results, published: Results) -> TablePlan:
     """Table II of the paper."""
     groups = (("client", "Client"), ("weak", "Weak"))
     methods = _methods(ours, published)
-    columns = [Column(m, k, group, show_method(m), best="max") for k, group in groups for m in methods]
+    columns = [TableColumn(m, k, group, show_method(m), best="max") for k, group in groups for m in methods]
     caption = "Accuracy on clients' own evaluation data: mean (Client) and worst client (Weak)."
     return TablePlan("table2", "Table II. Client-level accuracy", caption, columns)
 
@@ -111,12 +111,12 @@ def evidence(ours: Results, published: Results) -> TablePlan:
     methods = _methods(ours, published)
     readings = [m for m in ("sage-os", "sage-os-table") if m in methods]
     probing = [m for m in ("aq-128", "sage-nf", "sage-vanilla", *readings) if m in methods]
-    columns = [Column(m, "budget", "Budget consumed", show_method(m), True, "min", 2) for m in probing]
+    columns = [TableColumn(m, "budget", "Budget consumed", show_method(m), True, "min", 2) for m in probing]
     for k, head in (("stop_128", "Stop@128"), ("rg_fallback", "RG fb")):
-        columns.append(Column("sage-vanilla", k, "Vanilla SAGE", head, True, digits=1))
+        columns.append(TableColumn("sage-vanilla", k, "Vanilla SAGE", head, True, digits=1))
     for m in readings:
         for k, head in (("stop_32", "Stop@32"), ("stop_128", "Stop@128"), ("cost_rg", "Cost-RG")):
-            columns.append(Column(m, k, show_method(m), head, True, digits=1))
+            columns.append(TableColumn(m, k, show_method(m), head, True, digits=1))
     caption = "Budget consumed is 100% - Saving (eq:probesaving), of nominally 128 anchors per neighbour."
     if len(readings) > 1:
         caption += (
@@ -134,7 +134,9 @@ def traffic(ours: Results, published: Results) -> TablePlan:
         ("mb_models", "Models, MB per client-round"),
         ("mb_probes", "Probes, MB per client-round"),
     )
-    columns = [Column(m, metric, group, show_method(m), digits=3) for metric, group in groups for m in ours.methods]
+    columns = [
+        TableColumn(m, metric, group, show_method(m), digits=3) for metric, group in groups for m in ours.methods
+    ]
     caption = (
         "Models merged leaves out models that were moved only to be looked at. Probes are anchor inputs (uint8) and "
         "answers; models are float32."
@@ -145,7 +147,9 @@ def traffic(ours: Results, published: Results) -> TablePlan:
 def time(ours: Results, published: Results) -> TablePlan:
     """How long a round takes."""
     groups = (("seconds_decide", "Seconds a round to decide"), ("seconds_train", "Seconds a round to train"))
-    columns = [Column(m, metric, group, show_method(m), digits=2) for metric, group in groups for m in ours.methods]
+    columns = [
+        TableColumn(m, metric, group, show_method(m), digits=2) for metric, group in groups for m in ours.methods
+    ]
     caption = "Wall-clock seconds a round of the whole population, on the machine and under the load of these runs."
     return TablePlan("time", "Time", caption, columns)
 
@@ -171,23 +175,23 @@ def _filled(plan: TablePlan, ours: Results, published: Results) -> Table:
     return Table(plan.name, plan.title, plan.caption, tuple(used), tuple(rows), means)
 
 
-def _has(column: Column, ours: Results, published: Results, at: Configuration) -> bool:
+def _has(column: TableColumn, ours: Results, published: Results, at: Configuration) -> bool:
     """A column is shown if we measured it, or, where nothing is ours, if it was published under its own name."""
     if ours:
         return bool(ours.by_seed(at, column.method, column.metric))
     return _theirs(column, published, at) is not None and counterpart_method(column.method) == column.method
 
 
-def _theirs(column: Column, published: Results, at: Configuration) -> float | None:
+def _theirs(column: TableColumn, published: Results, at: Configuration) -> float | None:
     return published.value(counterpart(at), counterpart_method(column.method), column.metric, SEED)
 
 
-def _entry(column: Column, ours: Results, published: Results, at: Configuration) -> Entry:
+def _entry(column: TableColumn, ours: Results, published: Results, at: Configuration) -> Entry:
     values = list(ours.by_seed(at, column.method, column.metric).values())
     return Entry(estimate(values) if values else None, _theirs(column, published, at))
 
 
-def _mean(column: Column, ours: Results, published: Results, configurations: Sequence[Configuration]) -> Entry:
+def _mean(column: TableColumn, ours: Results, published: Results, configurations: Sequence[Configuration]) -> Entry:
     """The column's mean; published means are over the configurations that we measured, where we measured any."""
     measured = [c for c in configurations if ours.by_seed(c, column.method, column.metric)]
     seeds = [ours.by_seed(c, column.method, column.metric) for c in measured]

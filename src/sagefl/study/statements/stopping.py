@@ -9,6 +9,8 @@ from .terms import AQ, COMMIT, EVIDENCE, OS, POINT, STOPS, TEXT_ONLY, VANILLA, o
 
 __all__ = ["STOPPING"]
 
+SCALE_FREE = Configuration("fmnist", "ba", 0.3)
+
 
 def _exchange_rate() -> Measure:
     def compute(s: Slice) -> float | None:
@@ -91,15 +93,15 @@ STOPPING = [
         "33.9%, SAGE-OS never reaches 128",
         "RQ3",
         All(
-            Compared(on(Configuration("fmnist", "ba", 0.3), gap("accuracy", OS, VANILLA)), "<=", 0.4),
-            Compared(on(Configuration("fmnist", "ba", 0.3), gap("accuracy", OS, VANILLA)), ">=", -0.4),
-            Printed(on(Configuration("fmnist", "ba", 0.3), column(VANILLA, "stop_128", percent=True)), 33.9, 1),
-            Printed(on(Configuration("fmnist", "ba", 0.3), column(OS, "stop_128", percent=True)), 0.0, 1),
+            Compared(on(SCALE_FREE, gap("accuracy", OS, VANILLA)), "<=", 0.4),
+            Compared(on(SCALE_FREE, gap("accuracy", OS, VANILLA)), ">=", -0.4),
+            Printed(on(SCALE_FREE, column(VANILLA, "stop_128", percent=True)), 33.9, 1),
+            Printed(on(SCALE_FREE, column(OS, "stop_128", percent=True)), 0.0, 1),
         ),
         All(
-            Near(on(Configuration("fmnist", "ba", 0.3), gap("accuracy", OS, VANILLA)), 0.4, value=0.0),
-            Near(on(Configuration("fmnist", "ba", 0.3), column(VANILLA, "stop_128", percent=True)), STOPS),
-            Near(on(Configuration("fmnist", "ba", 0.3), column(OS, "stop_128", percent=True)), 2.0),
+            Near(on(SCALE_FREE, gap("accuracy", OS, VANILLA)), 0.4, value=0.0),
+            Near(on(SCALE_FREE, column(VANILLA, "stop_128", percent=True)), STOPS),
+            Near(on(SCALE_FREE, column(OS, "stop_128", percent=True)), 2.0),
         ),
     ),
     Claim(
@@ -107,12 +109,12 @@ STOPPING = [
         "Vanilla SAGE and SAGE-OS both end up gossiping on more than 97% of decisions",
         "RQ3",
         All(
-            Compared(on(Configuration("fmnist", "ba", 0.3), column(VANILLA, "rg_fallback", percent=True)), ">", 97),
+            Compared(on(SCALE_FREE, column(VANILLA, "rg_fallback", percent=True)), ">", 97),
             Untestable("SAGE-OS's total gossip rate is not in the tables"),
         ),
         All(
-            Above(on(Configuration("fmnist", "ba", 0.3), column(VANILLA, "rg_fallback", percent=True)), 97),
-            Above(on(Configuration("fmnist", "ba", 0.3), column(OS, "rg_fallback", percent=True)), 97),
+            Above(on(SCALE_FREE, column(VANILLA, "rg_fallback", percent=True)), 97),
+            Above(on(SCALE_FREE, column(OS, "rg_fallback", percent=True)), 97),
         ),
     ),
     Claim(
@@ -121,8 +123,8 @@ STOPPING = [
         "RQ3, FMNIST/scale-free at 0.3",
         Untestable("the tables weight anchors by degree (budget consumed); the plain mean is not in them"),
         All(
-            Near(on(Configuration("fmnist", "ba", 0.3), column(VANILLA, "mean_anchors")), 6.0, value=78.0),
-            Near(on(Configuration("fmnist", "ba", 0.3), column(OS, "mean_anchors")), 6.0, value=45.19),
+            Near(on(SCALE_FREE, column(VANILLA, "mean_anchors")), 6.0, value=78.0),
+            Near(on(SCALE_FREE, column(OS, "mean_anchors")), 6.0, value=45.19),
         ),
     ),
     Claim(
