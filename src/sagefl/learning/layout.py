@@ -98,7 +98,7 @@ class Layout:
         return {s.name: row[s.start : s.start + s.size].view(s.shape) for s in self.slots}
 
     def local_part(self, row: Tensor, *, last_layer: bool = False) -> Tensor | None:
-        """What stays at the client as one finite vector: all of it, or its last layer; None if all is shared."""
+        """The local parameters as one finite vector: all, or the last layer; None if everything is shared."""
         views = self.views(row)
         local = [views[slot.name] for slot in self.slots if slot.start >= self.shared_stop]
         if not local:

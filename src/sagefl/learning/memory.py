@@ -12,7 +12,7 @@ _PAD = 64 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Keep what is freed for the next batch instead of giving it back to the system; False where libc has no such way.
+    """Keep what is freed for the next batch instead of giving it back to the system; False if libc cannot.
 
     By default every large activation is mapped, zeroed page by page and unmapped again: 3,100 page faults and half of
     the time of a forward pass over 512 images. It is a setting of the whole process, so only processes of our own

@@ -294,12 +294,12 @@ class StackedBench:
                 for name, part in gradient.items():
                     _agree(gradients[name][i], part)
             self.bench.refuse_changed_buffers(self.model)
-        except Exception as error:  # whatever vmap or a user's module raises; per client it says what it has to say
+        except Exception as error:  # from vmap or a user's module; working client by client will show it in full
             return f"the model's training cannot be stacked: {_first_line(error)}"
         return None
 
     def _try_inference(self) -> str | None:
-        """What is wrong with stacked inference; finds out, too, whether a sample's output depends on its company."""
+        """What is wrong with stacked inference; also finds out whether an output depends on the other samples."""
         rows, x, _ = self._trial()
         self._unmoved_by_company = False
         self.model.eval()
@@ -328,7 +328,7 @@ class StackedBench:
         _, x, y = self._trial()
         leaves = [m for m in self.model.modules() if not list(m.children())]
         handles = [m.register_forward_hook(count) for m in leaves]
-        # A model that fails here fails in training, too, and better explained.
+        # A model that fails here also fails in training, with a better explanation.
         with suppress(Exception), torch.no_grad(), torch.random.fork_rng(devices=[]):
             training_loss(self.model, x[0], y[0])
         for handle in handles:
@@ -361,7 +361,7 @@ def clients_that_fit(free: float, each: int) -> int:
 
 
 def _equal_batches(orders: Sequence[Indices], start: int, size: int) -> Iterator[tuple[list[int], Indices]]:
-    """The batches that begin at `start`, stacked by their exact lengths, with whose they are."""
+    """The batches that begin at `start`, stacked by exact length, and whose they are."""
     members: dict[int, list[int]] = {}
     for i, order in enumerate(orders):
         if (length := min(size, len(order) - start)) > 0:

@@ -259,7 +259,7 @@ class RunConfig(_Section):
         return self._hashed("world", {"method"})
 
     def _hashed(self, what: str, without: set[str]) -> str:
-        """What came later counts where it is used, so that older runs keep their addresses."""
+        """Fields added later enter the hash only when they are set, so that older runs keep their addresses."""
         values = self.model_dump(mode="json", exclude=without)
         if self.privacy.epsilon is None:
             del values["privacy"]

@@ -24,7 +24,7 @@ from .world import World
 
 __all__ = ["BenchReport", "Timing", "Way", "bench", "ways"]
 
-PATIENCE = 8.0  # seconds after which a way is measured by the rounds it has done
+PATIENCE = 8.0  # seconds; after that, a way is judged by the rounds it has done
 PLAIN, PROBING = "rg", "sage-os"
 EXACT_MARGIN = 1.1  # how much faster stacked work must be to be worth giving up bit-identical results
 
@@ -39,7 +39,7 @@ class Way:
 
     @property
     def flags(self) -> str:
-        """As the command line takes it."""
+        """The flags that choose this way on the command line."""
         device = f" --device {self.device}" if self.engine == "stacked" else ""
         return f"--engine {self.engine} --workers {self.workers}{device}"
 
@@ -64,7 +64,7 @@ class BenchReport:
 
     @property
     def best(self) -> Timing:
-        """The recommendation: the fastest, but one that is not bit-identical only where it is clearly faster."""
+        """The fastest way; one that is not bit-identical is recommended only if it is clearly faster."""
         return recommended(self.plain)
 
     @property
@@ -147,7 +147,7 @@ class _Stopwatch:
 
 
 def _measure(world: World, method: str, way: Way, rounds: int) -> Timing:
-    """A few rounds; the first one, in which workers start and kernels are chosen, counts only where it is alone."""
+    """Time a few rounds. In the first, workers start and kernels are chosen: it counts only if it is the only one."""
     section = {"id": method, "options": {}}
     config = RunConfig.parse(world.config.model_dump() | {"method": section})
     device = way.device if way.engine == "stacked" else None

@@ -42,7 +42,9 @@ def compare(
         raise UsageError(f"methods named more than once: {', '.join(twice)}")
     configs = [RunConfig.parse(config.model_dump() | {"method": section}) for section in sections]
     for each in configs:
-        method(each.method.id, **each.method.options)  # a mistake in the last must not wait for the others to train
+        method(
+            each.method.id, **each.method.options
+        )  # so that a mistake in the last one shows before the others have trained
     world = World.build(config, data)
     for each in configs:
         method(each.method.id, **each.method.options).answered_privately(world.mechanism)
@@ -54,7 +56,9 @@ def compare(
             own = replace(world, config=each)
             simulator = Simulator(each, directory, execution, world=own, callbacks=callbacks(label))
             done = simulator.run()
-            if simulator.asked_to_stop and label != labels[-1]:  # in its last round: this run is whole all the same
+            if (
+                simulator.asked_to_stop and label != labels[-1]
+            ):  # the signal came in its last round, so this run is complete
                 raise InterruptedRunError("stopped as asked; the same command goes on with the methods left")
         results[label] = done
     return results

@@ -1,4 +1,4 @@
-"""What is measured of the models: accuracy, macro-F1, Client, Weak, and the mechanisms the paper only names."""
+"""What is measured in a run: accuracy and macro-F1, Client and Weak, and the mechanisms that the paper only names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ __all__ = ["Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gi
 
 Floats = npt.NDArray[np.float64]
 _Snapshot = tuple[int, int]  # a peer and how many rounds old its model is
-DIVERSITY_CLIENTS = 100  # representations compared at most; enough for a mean, flat in K
+DIVERSITY_CLIENTS = (
+    100  # at most so many representations are compared: enough for a mean, and the cost does not grow with K
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def diversity(world: World, engine: Engine) -> float | None:
 
 
 def gini(counts: npt.ArrayLike) -> float | None:
-    """How unevenly pulls fall on peers: 0 all alike, towards 1 all on one; None without any."""
+    """How unevenly pulls are spread over peers: 0 if all get as many, near 1 if one gets all; None without pulls."""
     ranked = np.sort(np.asarray(counts, dtype=np.float64))
     if ranked.sum() == 0:
         return None

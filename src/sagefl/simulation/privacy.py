@@ -55,7 +55,7 @@ class PrivacyLedger:
         return [{str(receiver): count for receiver, count in a.answers.items()} for a in self.accounts]
 
     def load(self, state: list[Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore what `state` returned."""
         for account, answers in zip(self.accounts, state, strict=True):
             account.answers = {int(receiver): int(count) for receiver, count in answers.items()}
 

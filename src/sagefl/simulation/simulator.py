@@ -74,7 +74,7 @@ class Simulator:
         fresh = self._new_method()  # before the world: a mistake shows at once
         self.world = world or World.build(config)
         self.callbacks = callbacks
-        self._told = 0  # rounds that callbacks know of
+        self._told = 0  # rounds that callbacks have been told about
         self._stop = threading.Event()
         self._begin_with(fresh)
 
@@ -82,7 +82,7 @@ class Simulator:
         return method(self.config.method.id, **self.config.method.options)
 
     def _begin_with(self, fresh: Method) -> None:
-        """Everything that rounds add to, as it is before the first one."""
+        """Reset everything that accumulates over rounds."""
         self.method = fresh.answered_privately(self.world.mechanism)
         self.privacy: PrivacyLedger | None = None
         if (how := self.world.mechanism) is not None:
@@ -92,7 +92,7 @@ class Simulator:
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether a signal has asked this run to stop, however it ended: whoever runs several must stop too."""
+        """Whether a signal asked this run to stop, however it ended; then a caller that runs several stops, too."""
         return self._stop.is_set()
 
     # A run --------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Simulator:
                 callback.end(summary)
 
     def _keep_going(self, engine: Engine, first: int) -> None:
-        """All rounds; where rows are lost with the workers that held them, from the last checkpoint once more."""
+        """Run all rounds; if rows are lost with the workers that held them, go back to the last checkpoint."""
         losses = 0
         while True:
             try:
@@ -151,7 +151,7 @@ class Simulator:
                 first = back
 
     def _go_back(self, engine: Engine, lost: LostRowsError) -> int:
-        """Bring the run to its last checkpoint on new workers; more may be lost on the way."""
+        """Restore the last checkpoint on new workers, of which more may be lost meanwhile."""
         for _ in range(LOSSES):
             logger.warning("%s; going back to the last checkpoint", lost)
             self.directory.event("lost", why=str(lost))
@@ -233,7 +233,7 @@ class Simulator:
         return dict(sorted(trained.items()))
 
     def _betray(self, engine: Engine, number: int) -> None:
-        """Poisoners go on answering with the model they trained; the one they hand over is ruined."""
+        """Poisoners answer with the model they trained, but hand over a ruined one."""
         rule, seed = self.world.misbehaviour, self.config.seed
         if rule.poisons:
             culprits = enumerate(self.world.culprits)
@@ -284,7 +284,7 @@ class Simulator:
     def _after_mixing(
         self, engine: Engine, number: int, before: tuple[Evaluation, Mapping[int, ProxyCheck]] | None
     ) -> Measured | None:
-        """Evaluate the mixed models where the trained ones were."""
+        """Evaluate the mixed models, if the trained ones were evaluated."""
         if before is None:
             return None
         subset = self.world.test_subset(number + 1 == self.config.rounds)
@@ -307,7 +307,7 @@ class Simulator:
         return f"{self.config.digest}-{self.world.digest[:16]}"
 
     def _checkpoint(self, engine: Engine, next_round: int) -> None:
-        """Write the tables first: a checkpoint never knows more than they do."""
+        """Write the tables, then the checkpoint, which must never be ahead of them."""
         self.recorder.write()
         states: dict[str, Any] = {
             "clients": {str(client): encode(state) for client, state in sorted(self.states.items())},

@@ -19,7 +19,7 @@ __all__ = ["TRACKERS", "make_tracker"]
 
 
 class TensorBoard:
-    """Scalars of every round in the run directory's ``tensorboard/``."""
+    """Scalars of every round in the run directory's `tensorboard/`."""
 
     def __init__(self, directory: Path) -> None:
         self._writers = _need("torch.utils.tensorboard", "tensorboard")
@@ -41,7 +41,7 @@ class TensorBoard:
 
 
 class MlFlow:
-    """A run in the tracking store that MLflow is set up for, else in the run directory's ``mlflow/``."""
+    """A run in the tracking store that MLflow is set up for, else in the run directory's `mlflow/`."""
 
     def __init__(self, directory: Path) -> None:
         self._mlflow = _need("mlflow", "mlflow")
@@ -66,7 +66,7 @@ class MlFlow:
 
 
 class WeightsAndBiases:
-    """A run under the project ``sagefl``; offline unless a key or a mode is set up."""
+    """A run under the project `sagefl`; offline unless a key or a mode is set up."""
 
     def __init__(self, directory: Path) -> None:
         self._wandb = _need("wandb", "wandb")

@@ -33,7 +33,7 @@ from .world import World
 
 __all__ = ["Waves"]
 
-DIVERGED = float(np.finfo(np.float32).max)  # a training loss that is no number any more, as peers hear it
+DIVERGED = float(np.finfo(np.float32).max)  # what peers are told where the training loss is not a number
 Answers = npt.NDArray[Any]
 
 
@@ -72,7 +72,7 @@ class Waves:
 
     @property
     def ages(self) -> Mapping[tuple[int, int], int]:
-        """How stale each stale link is."""
+        """How old the model is that a link carries, for links with delay."""
         return self._ages
 
     def run(self, decisions: Mapping[int, Decision]) -> None:
@@ -158,7 +158,7 @@ class Waves:
         return self._anchors[errand.client][errand.columns]
 
     def _sent(self, errand: _Errand, answer: Answers) -> Answers:
-        """What leaves the peer: what its model answered, what a liar makes of that, perturbed where peers do that."""
+        """What leaves the peer: its model's answer, falsified if it lies, perturbed if answers are private."""
         world, how = self.world, self.world.mechanism
         if world.misbehaviour.lies and world.culprits[errand.peer]:
             rng = stream(world.config.seed, "lies", self.round, errand.client, errand.peer, int(errand.columns[0]))
@@ -169,13 +169,13 @@ class Waves:
         return peer_answers(how, world.config.seed, errand.peer).answer(answer, snapshot, self._inputs(errand))
 
     def _score(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
-        """Answers that the receiver's labels are enough to score."""
+        """Score answers for which the receiver's labels are enough."""
         for errand, answer in arrived:
             truth = self.world.dataset.train_y[self._inputs(errand)]
             self._file(errand, perturbed(errand.form, self.world.mechanism).score(answer, truth))
 
     def _score_at_home(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
-        """Answers that go through the receiver's own head, all that it got about the same anchors in one task."""
+        """Score answers through the receiver's own head: all it got about the same anchors in one task."""
         grouped: dict[tuple[int, Scoring, bytes], list[tuple[_Errand, Answers]]] = defaultdict(list)
         for errand, z in arrived:
             grouped[errand.client, errand.form, errand.columns.tobytes()].append((errand, z))
@@ -188,7 +188,7 @@ class Waves:
                 self._file(errand, row)
 
     def _file(self, errand: _Errand, losses: npt.ArrayLike) -> None:
-        """Put an errand's losses on the receiver's desk; whoever flatters found the answers that please it."""
+        """Put losses on the receiver's desk; a flatterer's answers always turn out to be right."""
         if self.world.misbehaviour.flatters and self.world.culprits[errand.peer]:
             losses = 0.0
         self._desks[errand.client].file(errand.peer, errand.columns, errand.form, losses)
@@ -228,9 +228,9 @@ class Waves:
             decisions[client].answer(found)
 
     def _published(self, peer: int, what: str) -> Any:
-        """A number a peer gives away; anything not known here is what its method keeps, 0 before it has kept it."""
+        """A number that a peer publishes. A name not known here is something its method keeps, 0 until it does."""
         if what == "degree":
-            return len(self.view.peers(peer))  # of the round: the neighbours that are there
+            return len(self.view.peers(peer))  # the neighbours that are active this round
         if what == "loss":
             loss = self.training_losses[peer]
             return loss if isfinite(loss) else DIVERGED

@@ -41,7 +41,7 @@ class World:
 
     @classmethod
     def build(cls, config: RunConfig, dataset: Dataset | None = None) -> World:
-        """The world a config describes; `dataset` spares loading it again."""
+        """The world that a config describes; pass `dataset` if it is already loaded."""
         dataset = dataset or load(config.data.dataset)
         seed, clients = config.seed, config.clients
         federation = config.data.federation(dataset, clients, seed)
@@ -124,6 +124,6 @@ class World:
 def _availability(config: NetworkConfig, clients: int) -> Availability:
     if config.trace is not None:
         trace = Trace(config.trace)
-        trace.active(0, clients, 0)  # one for other clients is refused here, before a run has begun
+        trace.active(0, clients, 0)  # refuses a trace for another number of clients before the run begins
         return trace
     return Always() if config.available == 1.0 else Bernoulli(config.available)

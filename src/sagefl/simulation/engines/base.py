@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Carry out every task; results come in the order of the tasks."""
 
     def close(self) -> None:
-        """Let go of workers and memory."""
+        """Release workers and memory."""
 
 
 def allocate(world: World, extras: dict[str, int] | None, *, shared_memory: bool) -> Population:

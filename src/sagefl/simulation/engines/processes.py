@@ -76,7 +76,7 @@ class Processes:
 
 
 def lacking_shared_memory(world: World, extras: dict[str, int] | None) -> str | None:
-    """What is wrong with this machine's shared memory, if it cannot hold the run; beyond it lies a bus error."""
+    """Why this machine's shared memory cannot hold the run, else None. Exceeding it would end in a bus error."""
     if not SHARED_MEMORY.is_dir():
         return None
     room = os.statvfs(SHARED_MEMORY)
@@ -103,9 +103,9 @@ _bench: Workbench | None = None
 
 
 def _attach(*made_of: Any) -> None:
-    """A worker's start: one thread, out of reach of Ctrl-C (the main process decides), gone when that one is."""
+    """Start a worker: one thread, ignoring Ctrl-C (the main process decides), ending when that process ends."""
     global _bench
-    os.setpgrp()  # signals to the whole group, as Ctrl-C is one, reach the main process alone
+    os.setpgrp()  # so that Ctrl-C, sent to the whole process group, reaches the main process alone
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()

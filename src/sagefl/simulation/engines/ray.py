@@ -50,7 +50,7 @@ Array = npt.NDArray[Any]
 
 
 def import_ray() -> Any:
-    """The library, or how to get it."""
+    """Import Ray, or say how to install it."""
     try:
         import ray
     except ImportError:
@@ -151,11 +151,11 @@ class ShardActor:
         self._kit = kit
 
     def ready(self) -> bool:
-        """Whether it is there."""
+        """Answers as soon as the actor runs."""
         return True
 
     def hold(self, clients: Sequence[int]) -> None:
-        """Be the home of these clients, whatever was before."""
+        """Hold the rows of these clients from now on."""
         self._bench, self._shard = self._kit.bench(clients)
 
     def work(self, tasks: Sequence[Task[Result]], keys: Sequence[Key], *rows: Array) -> list[Result]:
@@ -216,7 +216,7 @@ class RayActors:
     # Work -----------------------------------------------------------------------------------------------------------
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
-        """Every task where its client lives; rows of others are lent first, so that nobody waits for anybody."""
+        """Run every task where its client's rows are. Others' rows are lent first, so that no actor waits."""
         chunks = [chunk for home in range(len(self._actors)) for chunk in self._chunks(home, tasks)]
         lent = self._lend(sorted({key for _, _, keys in chunks for key in keys}))
         pending = [
@@ -371,7 +371,7 @@ class RayActors:
 
 
 def _line(error: Exception) -> str:
-    """The first line of what Ray says, which says the most."""
+    """The first, most telling line of Ray's message."""
     return str(error).strip().splitlines()[0]
 
 

@@ -25,7 +25,7 @@ class Sequential:
         self._bench = Workbench(*parts(world, hooks, self.population, shared_memory=False))
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
-        """Plainly, in order."""
+        """One after another, in order."""
         return carry_out(tasks, self._bench)
 
     def close(self) -> None:

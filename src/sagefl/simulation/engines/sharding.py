@@ -26,7 +26,7 @@ class NotHereError(EngineError):
 
 
 def deal(sizes: Sequence[float], shards: int) -> list[list[int]]:
-    """Clients dealt to shards so that each has about as much to train on: the largest first, to whoever has least."""
+    """Deal clients to shards with about equal amounts of training: the largest first, to the shard that has least."""
     held: list[list[int]] = [[] for _ in range(shards)]
     loads = [0.0] * shards
     for client in sorted(range(len(sizes)), key=lambda k: (-sizes[k], k)):
@@ -64,7 +64,7 @@ class Shard:
         return rows[rows.address(key)]
 
     def welcome(self, guests: Mapping[Key, Tensor]) -> None:
-        """Let these rows of others be read, instead of the ones before."""
+        """Make these rows of other clients readable, instead of the previous ones."""
         for rows in self._named.values():
             rows.guests.clear()
         for key, row in guests.items():
