@@ -91,6 +91,7 @@ class Waves:
         return [
             Recorded.of(client, decision, form, losses)
             for client, decision in sorted(decisions.items())
+            if decision.ledger.books
             for form, losses in list(self._desk(client, decision).paid(decision.ledger).items())[:1]
         ]
 
