@@ -99,7 +99,7 @@ def test_lambda_is_another_name_of_probe_cost(run: Call, sagefl: Call) -> None:
         (["--set", "sead=1"], "unknown key 'sead', did you mean 'seed'?"),
         (["--set", "lambda=1"], "an option of the method is method.options.probe_cost"),
         (["--set", "seed"], "options are written name=value, got 'seed'"),
-        (["--set", "data=3", "--set", "data.alpha=1"], "'data' is given a value and"),
+        (["--set", "data=3", "--set", "data.alpha=1"], "'data' has a value already, so"),
         (["--alpha", "-1"], "data.alpha: Input should be greater than 0, got -1.0"),
         (["--clients", "0"], "clients: Input should be greater than or equal to 1, got 0"),
         (["--set", "training.mixing=2"], "training.mixing: Input should be less than or equal to 1, got 2"),

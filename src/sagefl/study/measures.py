@@ -107,32 +107,23 @@ class Measure:
 
 def column(method: str, metric: str, *, percent: bool = False) -> Measure:
     """Mean over configurations."""
-    scale = 100 if percent else 1
-
-    def compute(s: Slice) -> float:
-        return scale * fmean(s.column(method, metric))
-
-    return Measure(f"mean {metric} of {method}", ((method, metric),), compute, "%" if percent else "")
+    scale, unit = (100, "%") if percent else (1, "")
+    name = f"mean {metric} of {method}"
+    return Measure(name, ((method, metric),), lambda s: scale * fmean(s.column(method, metric)), unit)
 
 
 def gap(metric: str, a: str | Iterable[str], b: str | Iterable[str]) -> Measure:
     """Mean over configurations of a - b in points; several methods are averaged."""
     left, right = _several(a), _several(b)
-
-    def compute(s: Slice) -> float:
-        return 100 * (fmean(v for m in left for v in s.column(m, metric)) - _mean(s, right, metric))
-
+    needs = tuple((m, metric) for m in (*left, *right))
     name = f"mean {metric} of {' and '.join(left)} minus {' and '.join(right)}"
-    return Measure(name, tuple((m, metric) for m in (*left, *right)), compute, "points")
+    return Measure(name, needs, lambda s: 100 * (_mean(s, left, metric) - _mean(s, right, metric)), "points")
 
 
 def median_gap(metric: str, a: str, b: str = "rg") -> Measure:
     """Median over configurations of a - b in points."""
-
-    def compute(s: Slice) -> float:
-        return 100 * median(s.gaps(metric, a, b))
-
-    return Measure(f"median {metric} of {a} minus {b}", ((a, metric), (b, metric)), compute, "points")
+    name = f"median {metric} of {a} minus {b}"
+    return Measure(name, ((a, metric), (b, metric)), lambda s: 100 * median(s.gaps(metric, a, b)), "points")
 
 
 def extreme(metric: str, method: str, pick: Callable[[Iterable[float]], float], against: str | None = None) -> Measure:

@@ -6,10 +6,10 @@ configurations are taken within a seed first (the seed is the unit), and publish
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
@@ -90,19 +90,16 @@ Layout = Callable[[Results, Results], TablePlan]
 
 def performance(ours: Results, published: Results) -> TablePlan:
     """Table I of the paper."""
-    groups = (("accuracy", "Global accuracy"), ("macro_f1", "Macro-F1"))
-    methods = _methods(ours, published)
-    columns = [TableColumn(m, metric, group, show_method(m), best="max") for metric, group in groups for m in methods]
+    groups = {"accuracy": "Global accuracy", "macro_f1": "Macro-F1"}
     caption = "Global accuracy and macro-F1 on the shared test set."
+    columns = _columns(groups, _methods(ours, published), best="max")
     return TablePlan("table1", "Table I. Predictive performance", caption, columns)
 
 
 def clients(ours: Results, published: Results) -> TablePlan:
     """Table II of the paper."""
-    groups = (("client", "Client"), ("weak", "Weak"))
-    methods = _methods(ours, published)
-    columns = [TableColumn(m, k, group, show_method(m), best="max") for k, group in groups for m in methods]
     caption = "Accuracy on clients' own evaluation data: mean (Client) and worst client (Weak)."
+    columns = _columns({"client": "Client", "weak": "Weak"}, _methods(ours, published), best="max")
     return TablePlan("table2", "Table II. Client-level accuracy", caption, columns)
 
 
@@ -128,30 +125,24 @@ def evidence(ours: Results, published: Results) -> TablePlan:
 
 def traffic(ours: Results, published: Results) -> TablePlan:
     """What moves over the network."""
-    groups = (
-        ("comm_oh", "CommOH (models moved, RG = 1)"),
-        ("merged", "Models merged per round"),
-        ("mb_models", "Models, MB per client-round"),
-        ("mb_probes", "Probes, MB per client-round"),
-    )
-    columns = [
-        TableColumn(m, metric, group, show_method(m), digits=3) for metric, group in groups for m in ours.methods
-    ]
+    groups = {
+        "comm_oh": "CommOH (models moved, RG = 1)",
+        "merged": "Models merged per round",
+        "mb_models": "Models, MB per client-round",
+        "mb_probes": "Probes, MB per client-round",
+    }
     caption = (
         "Models merged leaves out models that were moved only to be looked at. Probes are anchor inputs (uint8) and "
         "answers; models are float32."
     )
-    return TablePlan("traffic", "Model traffic", caption, columns)
+    return TablePlan("traffic", "Model traffic", caption, _columns(groups, ours.methods, digits=3))
 
 
 def time(ours: Results, published: Results) -> TablePlan:
     """How long a round takes."""
-    groups = (("seconds_decide", "Seconds a round to decide"), ("seconds_train", "Seconds a round to train"))
-    columns = [
-        TableColumn(m, metric, group, show_method(m), digits=2) for metric, group in groups for m in ours.methods
-    ]
+    groups = {"seconds_decide": "Seconds a round to decide", "seconds_train": "Seconds a round to train"}
     caption = "Wall-clock seconds a round of the whole population, on the machine and under the load of these runs."
-    return TablePlan("time", "Time", caption, columns)
+    return TablePlan("time", "Time", caption, _columns(groups, ours.methods, digits=2))
 
 
 TABLES: tuple[Layout, ...] = (performance, clients, evidence, traffic, time)
@@ -161,6 +152,11 @@ def build_tables(ours: Results, published: Results, layouts: Sequence[Layout] = 
     """The tables that have anything in them; with no results of ours, the published numbers alone."""
     made = [_filled(layout(ours, published), ours, published) for layout in layouts]
     return [table for table in made if table.has_measured or table.has_published]
+
+
+def _columns(groups: Mapping[str, str], methods: Sequence[str], **shown: Any) -> list[TableColumn]:
+    """A group of columns for each metric, a column for each method."""
+    return [TableColumn(m, k, group, show_method(m), **shown) for k, group in groups.items() for m in methods]
 
 
 def _methods(ours: Results, published: Results) -> tuple[str, ...]:
