@@ -17,7 +17,7 @@ from typing import Any
 from sagefl.methods import methods
 from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.rundir import RunDirectory
-from sagefl.simulation.comparing import compare
+from sagefl.simulation.comparing import compare, parts_of
 
 PHASES = ("train", "decide", "mix")
 COLUMNS = ("accuracy", "macro_f1", "client", "weak", "merged", "transferred", "evaluations", "megabytes", "seconds")
@@ -38,7 +38,9 @@ def main() -> None:
     rows: dict[str, list[dict[str, float]]] = {id: [] for id in methods()}
     for seed in seeds:
         folder = args.runs / f"seed-{seed}"
-        summaries = compare(config(args, seed), list(rows), folder, Execution(checkpoint_every=1000))
+        parts = parts_of(config(args, seed), list(rows), out=folder)
+        compare(parts, Execution(checkpoint_every=1000))
+        summaries = {part.label: part.directory.summary or {} for part in parts}
         for id, summary in summaries.items():
             rows[id].append(numbers(summary, RunDirectory(folder / id)))
             print(f"seed {seed} {id}: accuracy {summary['accuracy']:.4f}", flush=True)

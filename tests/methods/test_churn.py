@@ -68,7 +68,7 @@ def run(id: str, path: Path, *, killed: bool) -> dict[str, bytes]:
         with pytest.raises(KilledError):
             Simulator(chosen, directory, how, world=here, callbacks=[KillIn()]).run()
     Simulator(chosen, directory, how, world=here).run()
-    apart = ("timings.parquet", "events.log", ".lock")
+    apart = ("timings.parquet", "events.log", "environment.json", ".lock")
     files = sorted(p for p in path.rglob("*") if p.is_file() and p.name not in apart)
     return {str(p.relative_to(path)): p.read_bytes() for p in files}
 

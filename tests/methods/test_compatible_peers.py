@@ -11,13 +11,11 @@ from clusters import finds_cluster, is_blind, picks, run_clusters
 FINDERS = [
     "pens:n_sampled=6:first_phase=0.5",
     "pens-original",
-    "pfeddst:loss_sign=-1",
-    "pfeddst:loss_sign=-1:alternate=false",
     "hoeffding-race",
     "hoeffding-race:finish=commit",
     "fedfomo",
-    "federico-lite",
-    "dflstar:prefer=similar",
+    "federico",
+    "dflstar-lite:prefer=similar",
 ]
 
 
@@ -31,10 +29,16 @@ def test_methods_that_do_not_look_pick_blindly(method, tmp_path):
     assert is_blind(run_clusters(method, tmp_path / "run"))
 
 
-@pytest.mark.parametrize("method", ["pfeddst", "dflstar"])
-def test_the_literal_readings_seek_what_differs(method, tmp_path):
-    """PFedDST's printed sign and DFLStar's "most informative" both point at the other cluster: ours to report."""
-    within, total, chance = picks(run_clusters(method, tmp_path / "run"), since=3)
+def test_the_two_terms_of_pfeddst_pull_apart(tmp_path):
+    """The loss score prefers the other cluster, the header distance one's own: ours to report."""
+    loss_alone = picks(run_clusters("pfeddst:a=20:rate=5", tmp_path / "loss"), since=3)
+    header_alone = picks(run_clusters("pfeddst:a=0:rate=5", tmp_path / "header"), since=3)
+    assert loss_alone[0] / loss_alone[1] < loss_alone[2] < header_alone[0] / header_alone[1]
+
+
+def test_the_literal_reading_of_dflstar_seeks_what_differs(tmp_path):
+    """DFLStar's "most informative" points at the other cluster: ours to report."""
+    within, total, chance = picks(run_clusters("dflstar-lite", tmp_path / "run"), since=3)
     assert total > 50
     assert within < 0.5 * chance * total
 
@@ -48,7 +52,7 @@ def test_pens_keeps_its_cluster_for_phase_two(tmp_path):
 
 
 def test_federico_gives_its_cluster_most_of_the_weight(tmp_path):
-    decisions = run_clusters("federico-lite", tmp_path / "run")
+    decisions = run_clusters("federico", tmp_path / "run")
     inside = outside = 0.0
     for row in decisions.filter(decisions["round"] >= 3).iter_rows(named=True):
         for peer, weight in zip(row["chosen"], row["weights"], strict=True):

@@ -35,12 +35,12 @@ def test_few_neighbours():
 @pytest.mark.parametrize("wrong", [{"k": 0}, {"prefer": "both"}, {"mu": -1.0}, {"temperature": 0.0}])
 def test_options_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        method("dflstar", **wrong)
+        method("dflstar-lite", **wrong)
 
 
 def test_no_term_no_hook():
-    assert isinstance(method("dflstar").training, SelfDistillation)
-    assert not isinstance(method("dflstar", mu=0.0).training, SelfDistillation)
+    assert isinstance(method("dflstar-lite").training, SelfDistillation)
+    assert not isinstance(method("dflstar-lite", mu=0.0).training, SelfDistillation)
 
 
 @pytest.fixture(autouse=True)

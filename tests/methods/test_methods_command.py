@@ -78,3 +78,14 @@ def test_without_the_simulator_it_says_what_to_install():
     assert "torch" in result.stderr
     assert "'.[sim]'" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+FIDELITIES = ("as published", "adapted: ", "inspired by: ")
+
+
+@pytest.mark.parametrize("id", list(methods()))
+def test_every_published_method_says_how_true_it_is_to_its_paper(id):
+    found = methods()[id]
+    ours = not found.citation or "SAGE" in found.citation or id == "average-all"  # a reference, not a rival
+    assert ours or found.fidelity.startswith(FIDELITIES)
+    assert (f"fidelity: {found.fidelity}" in sagefl(id)) == bool(found.fidelity)

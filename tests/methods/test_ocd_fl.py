@@ -3,14 +3,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import polars as pl
 import pytest
+import torch
 from clusters import config, simulate
 from driving import Given, drive
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sagefl.selection import ME, Reason
-from sagefl.selection.ocd_fl import NEAREST, TYPICAL, OcdFL, gain
+from sagefl.selection.ocd_fl import LONGEST, NEAREST, OcdFL, chosen, gain
 from sagefl.selection.outcome import decode, encode
+from sagefl.selection.selector import Draws
 
 
 def told(losses: dict[str, float], mine: float, **readings: dict[str, float]) -> Given:
@@ -21,23 +24,49 @@ def test_gain_saturates_and_is_never_negative():
     assert gain(np.array([0.5, 1.0, 1.5, 50.0]), 1.0) == pytest.approx([0.0, 0.0, 1 - math.exp(-1), 1.0])
 
 
-def test_one_pushes_to_those_who_do_clearly_worse():
-    # delta = .2, .04, -.5: gains .3297, .0769, 0 against theta = .1.
-    answers = told({"a": 1.2, "b": 1.04, "c": 0.5}, 1.0)
+def literal(gains: list[float], energies: list[float], theta: float, start: list[float]) -> list[float]:
+    """The authors' objective (`PeerSelectionModel`) and its ascent, by torch's own optimiser and gradients."""
+    w = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    g, e = torch.tensor(gains, dtype=torch.float64), torch.tensor(energies, dtype=torch.float64)
+    adam = torch.optim.Adam([w], lr=0.1, maximize=True)
+    before, quiet = None, 0
+    for _ in range(1000):
+        adam.zero_grad()
+        reward = torch.dot(torch.sigmoid(w), g) / torch.dot(torch.sigmoid(w), e) + theta * w.norm()
+        reward.backward()
+        adam.step()
+        if before is not None and abs(reward.item() - before) < 1e-4:
+            if quiet >= 3:
+                break
+            quiet += 1
+        before = reward.item()
+    return torch.sigmoid(w).tolist()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    peers=st.lists(st.tuples(st.floats(0, 1), st.floats(0.05, 1), st.floats(0.01, 1)), min_size=1, max_size=6),
+    theta=st.sampled_from([0.0, 0.02, 0.1]),
+)
+def test_the_set_is_that_of_a_literal_transcription(peers, theta):
+    gains, energies, start = (list(column) for column in zip(*peers, strict=True))
+    ours = chosen(np.array(gains), np.array(energies), theta, np.array(start))
+    assert ours == pytest.approx(literal(gains, energies, theta, start), abs=1e-4)
+
+
+def test_the_set_leaves_out_those_who_lower_its_gain_per_energy():
+    # Gains .63, .08, 0: the last two only dilute the ratio, and Adam drives them below one half.
+    answers = told({"a": 1.5, "b": 1.04, "c": 0.5}, 1.0)
     outcome = drive(OcdFL().begin("abc", 0), answers)
     assert (outcome.peers, outcome.direction, outcome.reason) == (("a",), "push", Reason.COMMITTED)
-    assert outcome.trace[0].scores == pytest.approx((1 - math.exp(-0.4), 1 - math.exp(-0.08), 0.0))
     assert outcome.reads == {"loss": 3}  # one's own loss is free
-    assert drive(OcdFL(theta=0.05).begin("abc", 0), answers).peers == ("a", "b")
+    assert all((score > 0.5) == (peer == "a") for peer, score in zip("abc", outcome.trace[0].scores, strict=True))
 
 
-def test_the_threshold_is_strict():
-    assert drive(OcdFL(theta=0.0).begin("ab", 0), told({"a": 1.0, "b": 1.0 + 1e-9}, 1.0)).peers == ("b",)
-
-
-def test_whoever_does_worst_sends_nothing():
+def test_whoever_does_worst_has_nothing_to_weigh_and_serves_all():
+    """All gains are 0, so only theta |w| is left: as released, every weight grows from its positive start."""
     outcome = drive(OcdFL().begin("ab", 0), told({"a": 0.1, "b": 0.2}, 3.0))
-    assert (outcome.peers, outcome.selected, outcome.reason) == ((), False, Reason.NONE)
+    assert outcome.peers == ("a", "b")
 
 
 def test_few_neighbours():
@@ -47,20 +76,19 @@ def test_few_neighbours():
 
 def test_distant_neighbours_must_gain_more():
     losses = {"near": 1.2, "far": 1.2, "here": 1.2}
-    answers = told(losses, 1.0, x={"near": 0.3, "far": 0.2 + 2 * TYPICAL, "here": 0.2}, y=dict.fromkeys(losses, 0.5))
+    answers = told(losses, 1.0, x={"near": 0.3, "far": 0.9, "here": 0.2}, y=dict.fromkeys(losses, 0.5))
     rule, state = OcdFL(energy="distance"), {"x": 0.2, "y": 0.5}
     outcome = drive(rule.begin(tuple(losses), 0, state=state, round=4), answers)
-    worth = 1 - math.exp(-0.4)
-    energies = ((0.1 / TYPICAL) ** 2, 4.0, (NEAREST / TYPICAL) ** 2)
-    assert outcome.trace[0].scores == pytest.approx(tuple(worth / e for e in energies))
-    assert outcome.peers == ("near", "here")
+    energies = [(0.1 / LONGEST) ** 2, (0.7 / LONGEST) ** 2, (NEAREST / LONGEST) ** 2]
+    start = Draws(0)("weights").random(3)
+    assert outcome.trace[0].scores == pytest.approx(tuple(literal([1 - math.exp(-0.4)] * 3, energies, 0.02, start)))
+    assert outcome.peers == ("here",)  # the cheapest link alone has the best ratio
     assert outcome.reads == {"loss": 3, "x": 3, "y": 3}
 
 
 def test_a_place_is_drawn_once_and_kept():
     rule, answers = OcdFL(energy="distance"), told({"a": 1.5}, 1.0, x={"a": 0.0}, y={"a": 0.0})
     first = drive(rule.begin("a", 0, seed=1), answers)
-    assert first.trace[0].scores == pytest.approx((1 - math.exp(-1),))  # round 0: nobody has told where it is
     assert all(0 <= first.state[axis] < 1 for axis in "xy")
     again = drive(rule.begin("a", 0, seed=2, round=1, state=decode(encode(first.state))), answers)
     assert again.state == first.state
@@ -82,10 +110,4 @@ def test_in_the_simulator_models_flow_downhill_and_the_sender_is_charged(tmp_pat
     block = 4 * (16 * 24 + 24)
     assert (decisions["model_bytes"] == block * decisions["merged"]).all()
     assert (decisions["control_bytes"] == 4 * decisions["degree"]).all()
-    for _, group in decisions.group_by("round"):
-        senders = set(group.filter(pl.col("merged") > 0)["client"])
-        # Who sends does better than whom it sends to: somebody receives only, and nobody sends to each other.
-        links = {(k, j) for k, chosen in group.select("client", "chosen").iter_rows() for j in chosen}
-        assert links
-        assert len(senders) < 12
-        assert not any((j, k) in links for k, j in links)
+    assert decisions["merged"].sum() > 0

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..learning.layout import Layout
+from ..learning.sketch import SKETCH
 from ..selection import Outcome
 from ..selection.private import RandomisedResponse, perturbed
 from ..selection.scoring import Outputs, Scoring
-
-__all__ = ["Sizes", "Traffic", "account"]
 
 SCALAR = 4
 
@@ -40,12 +39,16 @@ class Sizes:
             full_model=4 * (layout.shared_size + layout.local_size),
             outputs=outputs,
             mechanism=mechanism,
-            reads={"head": 4 * layout.local_size, "last-layer": 4 * layout.last_layer_size},
+            reads={"head": 4 * layout.local_size, "last-layer": 4 * layout.last_layer_size, "sketch": 4 * SKETCH},
         )
 
     def answer(self, form: Scoring) -> int:
         """Bytes of one answer of this form."""
         return perturbed(form, self.mechanism).size(self.outputs)
+
+    def price(self, form: Scoring) -> float:
+        """Bytes of one evaluation, input and answer, as a share of a pulled model's."""
+        return (self.anchor_input + self.answer(form)) / max(self.shared_block, 1)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,6 @@ from .accounting import Sizes, Traffic, account
 from .layer import ExchangeLayer
 from .mixing import Mix
 
-__all__ = ["Compression", "Compressor", "compress", "payload"]
-
 Compression = Literal["top-k", "sign", "identity"]
 REPLICA = "replica"
 

@@ -15,8 +15,6 @@ from ..selection.scoring import Scoring
 from .accounting import Sizes, Traffic, account
 from .mixing import Mix, resolve
 
-__all__ = ["ExchangeLayer"]
-
 
 class ExchangeLayer:
     """Plain exchange: dense blocks, mixed as decided. Subclasses override what they change."""
@@ -47,6 +45,10 @@ class ExchangeLayer:
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
         """Carry the mixing out."""
         tasks.map([MixBlocks(client, round, mix.own, mix.pulls) for client, mix in mixes.items()])
+
+    def ensembles(self) -> Mapping[int, Sequence[tuple[int, int, float]]]:
+        """With whose published models (client, age, weight) a client predicts after mixing; by default with none."""
+        return {}
 
     def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
         """What one client's decision and exchange cost."""

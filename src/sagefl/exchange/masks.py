@@ -29,20 +29,6 @@ from .accounting import Sizes, Traffic, account
 from .layer import ExchangeLayer
 from .mixing import Mix, client_of
 
-__all__ = [
-    "MASK",
-    "CountPublished",
-    "DrawMask",
-    "Layers",
-    "Masked",
-    "MaskedAverage",
-    "SequentialMasked",
-    "densities",
-    "masked_slots",
-    "prune",
-    "prune_and_regrow",
-]
-
 MASK = "mask"
 Layers = Literal["erk", "uniform"]
 

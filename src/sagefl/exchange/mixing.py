@@ -12,8 +12,6 @@ from numbers import Integral
 
 from ..selection import Outcome
 
-__all__ = ["Mix", "client_of", "delivered", "resolve"]
-
 
 @dataclass(frozen=True)
 class Mix:

@@ -21,8 +21,6 @@ from .accounting import SCALAR, Sizes, Traffic, account
 from .layer import ExchangeLayer
 from .mixing import Mix, client_of
 
-__all__ = ["PushSum"]
-
 
 class PushSum(ExchangeLayer):
     """Pushed models merge by push-sum; `weights` are the de-biasing weights."""

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from .models import ModelError
 
-__all__ = ["Layout", "Slot"]
-
 ALIGN = 16  # floats: 64 bytes
 
 

@@ -1,4 +1,4 @@
-"""How good full predictors are: on the shared test set, and on each client's own samples."""
+"""How good full predictors are: on test samples (everybody's, or of one's own group), and on one's own samples."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .tasks import Confusion, Evaluate, Tasks
+from .tasks import Confusion, Ensemble, Evaluate, Tasks
 from .workbench import Indices
-
-__all__ = ["Scores", "macro_f1", "measure"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,10 +23,19 @@ class Scores(NamedTuple):
     ce: Floats  # clipped cross-entropy there
 
 
-def measure(tasks: Tasks, subset: Indices, own: Mapping[int, Indices]) -> Scores:
-    """The present rows of some clients; `subset` of the test set for all, own samples by client."""
-    confusions = tasks.map([Confusion(client, subset) for client in own])
-    scored = tasks.map([Evaluate(client, indices) for client, indices in own.items()])
+def measure(
+    tasks: Tasks,
+    tests: Mapping[int, Indices],
+    own: Mapping[int, Indices],
+    ensembles: Mapping[int, Ensemble] | None = None,
+) -> Scores:
+    """The present rows of some clients, each on test samples and on samples of its own.
+
+    A client that predicts as a mixture with models published this round does so by its `ensembles`.
+    """
+    with_ = ensembles or {}
+    confusions = tasks.map([Confusion(client, tests[client], with_.get(client)) for client in own])
+    scored = tasks.map([Evaluate(client, indices, with_.get(client)) for client, indices in own.items()])
     return Scores(
         accuracy=np.array([np.trace(c) / c.sum() for c in confusions]),
         f1=np.array([macro_f1(c) for c in confusions]),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["keep_freed_memory"]
-
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # malloc.h: mallopt's parameters
 _MUCH = 1 << 30
 _PAD = 64 << 20

@@ -11,13 +11,10 @@ rest phi (the head), which never leaves the client. It has
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -25,10 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SageflError
+from ..references import load
 from ..selection.registry import add_entry_points, nearest
-
-__all__ = ["MODELS", "EncoderDecoder", "Mlp", "ModelError", "build_model", "check_model", "models", "plain"]
-__all__ += ["training_loss"]
 
 ENTRY_POINTS = "sagefl.models"
 VECTOR = 8  # floats in a register of the usual CPU
@@ -220,14 +215,11 @@ def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int, opti
 
 
 def _import(name: str) -> Callable[..., nn.Module]:
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        known = models()
+    if ":" not in name:
+        known = [name for name in models() if "@" not in name]  # those are classes of this session
         raise ModelError(f"unknown model {name!r}{nearest(name, known)}; known: {', '.join(known)}, or module:callable")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     try:
-        return cast("Callable[..., nn.Module]", getattr(importlib.import_module(module), attribute))
+        return cast("Callable[..., nn.Module]", load(name))
     except Exception as error:  # whatever a user's module raises while it is imported
         raise ModelError(f"cannot load model {name!r}: {type(error).__name__}: {error}") from error
 

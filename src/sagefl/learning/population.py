@@ -17,8 +17,6 @@ from torch import Tensor
 
 from .layout import ALIGN, Layout
 
-__all__ = ["Population", "Storage"]
-
 
 class Storage(Protocol):
     """A population as seen from outside: named tables of rows, wherever the rows lie."""

@@ -37,8 +37,6 @@ from .tasks import Answer, Confusion, Evaluate, Gram, InspectModels, Result, Tas
 from .training import LocalTraining, optimizer_step
 from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram
 
-__all__ = ["MOST", "StackedBench", "available_memory", "clients_that_fit"]
-
 MOST = 256  # clients in a chunk; more only makes it larger, not faster
 SHARE = 0.5  # of the memory that is free, for a chunk
 CPU_ROOM = 64 << 20  # bytes of a chunk on a CPU: beyond its caches larger chunks are slower
@@ -201,12 +199,16 @@ class StackedBench:
         )
 
     def evaluate(self, tasks: Sequence[Evaluate]) -> list[tuple[int, float]]:
-        """`Evaluate` of many clients."""
+        """`Evaluate` of many clients; mixtures one by one."""
+        if any(task.ensemble for task in tasks):
+            return carry_out(tasks, self.bench)
         asked = [(self.bench.population.params[task.client], task.indices) for task in tasks]
         return self._each(asked, self._train_x, "forward", lambda i, out: self.bench.evaluate(out, tasks[i].indices))
 
     def confusion(self, tasks: Sequence[Confusion]) -> list[Any]:
-        """`Confusion` of many clients, who usually see the same images."""
+        """`Confusion` of many clients, who usually see the same images; mixtures one by one."""
+        if any(task.ensemble for task in tasks):
+            return carry_out(tasks, self.bench)
         asked = [(self.bench.population.params[task.client], task.subset) for task in tasks]
         return self._each(asked, self._test_x, "forward", lambda i, out: self.bench.confusion(out, tasks[i].subset))
 

@@ -20,27 +20,11 @@ from torch import Tensor
 
 from ..selection.scoring import Scoring
 from .models import ModelError
+from .sketch import count_sketch
 from .training import Local, run_epoch
 from .workbench import Floats, Indices, Workbench, finite, normal_gram
 
-__all__ = [
-    "MODEL_PARTS",
-    "Answer",
-    "Confusion",
-    "Evaluate",
-    "Gram",
-    "InspectModels",
-    "MixBlocks",
-    "ReadPart",
-    "Row",
-    "Score",
-    "Task",
-    "Tasks",
-    "Train",
-    "carry_out",
-]
-
-MODEL_PARTS = ("head", "last-layer")  # what a client may publish of its local parameters
+MODEL_PARTS = ("head", "last-layer", "sketch")  # what a client may publish of its model
 Result = TypeVar("Result", covariant=True)
 
 
@@ -72,7 +56,7 @@ class Task(ABC, Generic[Result]):
         return 1.0
 
     def __str__(self) -> str:
-        when = f" in round {self.round}" if hasattr(self, "round") else ""
+        when = f" in round {self.round + 1}" if hasattr(self, "round") else ""
         return f"{type(self).__name__} of client {self.client}{when}"
 
 
@@ -128,7 +112,11 @@ class Train(Task[tuple[float, int]]):
         with bench.own_draws(self.round, self.client):
             for epoch in range(o.epochs):
                 local.epoch, order = epoch, bench.batches(self.client, self.round, epoch)
-                total += run_epoch(bench.model, local, moments, *bench.samples(order), o, bench.hooks)
+                steps = moments[2].clone()  # each phase moves other columns, which are as old as this epoch's start
+                for local.phase in range(bench.hooks.phases):
+                    moments[2].copy_(steps)
+                    loss = run_epoch(bench.model, local, moments, *bench.samples(order), o, bench.hooks)
+                    total += loss / bench.hooks.phases
                 seen += len(order)
         bench.refuse_changed_buffers(bench.model)
         p.snapshots[p.slot(self.round), self.client].copy_(row)
@@ -187,6 +175,7 @@ class InspectModels(Task[npt.NDArray[np.float64]]):
     groups: Sequence[Sequence[int]] | None
     indices: Indices
     metric: str
+    weights: Sequence[float] | None = None  # of the models, in the averages of groups
 
     @property
     def weight(self) -> float:
@@ -217,19 +206,46 @@ class InspectModels(Task[npt.NDArray[np.float64]]):
         rows = [mine if m is None else p.snapshots[p.slot(self.round, m[1]), m[0]] for m in self.models]
         if self.groups is None or not averaged:
             return rows
-        return [bench.average(mine, [rows[i] for i in group]) for group in self.groups]
+        shares = [None if self.weights is None else [self.weights[i] for i in group] for group in self.groups]
+        return [bench.average(mine, [rows[i] for i in g], w) for g, w in zip(self.groups, shares, strict=True)]
+
+
+class Ensemble(NamedTuple):
+    """Published models that a client predicts with, as (client, age, weight); the rest is its own model's."""
+
+    round: int
+    members: Sequence[tuple[int, int, float]]
+
+    def rows(self) -> Iterable[Row]:
+        """The members' models."""
+        return [Row("snapshots", peer, self.round - age) for peer, age, _ in self.members]
+
+    def infer(self, bench: Workbench, client: int, images: Tensor, indices: Indices) -> Tensor:
+        """Logarithms of the mixture's probabilities."""
+        p = bench.population
+        parts = [(p.params[client], 1.0 - sum(weight for _, _, weight in self.members))]
+        parts += [(p.snapshots[p.slot(self.round, age), peer], weight) for peer, age, weight in self.members]
+        mixture: Tensor | float = 0.0
+        for row, weight in parts:
+            bench.layout.bind(bench.model, row)
+            mixture = mixture + weight * bench.infer(images, indices).softmax(1)
+        return torch.as_tensor(mixture).clamp(min=1e-30).log()
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluate(Task[tuple[int, float]]):
-    """(number right, mean clipped cross-entropy) of the present row on own samples."""
+    """(number right, mean clipped cross-entropy) of the present row, or of a mixture with others, on own samples."""
 
     indices: Indices
+    ensemble: Ensemble | None = None
+
+    def rows(self) -> Iterable[Row]:
+        """Those of the mixture."""
+        return self.ensemble.rows() if self.ensemble else ()
 
     def run(self, bench: Workbench) -> tuple[int, float]:
         """Inference with labels."""
-        bench.layout.bind(bench.model, bench.population.params[self.client])
-        return bench.evaluate(bench.infer(bench.corpus.train_x, self.indices), self.indices)
+        return bench.evaluate(_predict(bench, self, bench.corpus.train_x, self.indices), self.indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,11 +253,23 @@ class Confusion(Task[npt.NDArray[np.int64]]):
     """Confusion matrix (true x predicted) of the present row on the shared test set."""
 
     subset: Indices
+    ensemble: Ensemble | None = None
+
+    def rows(self) -> Iterable[Row]:
+        """Those of the mixture."""
+        return self.ensemble.rows() if self.ensemble else ()
 
     def run(self, bench: Workbench) -> npt.NDArray[np.int64]:
         """Inference with labels."""
-        bench.layout.bind(bench.model, bench.population.params[self.client])
-        return bench.confusion(bench.infer(bench.corpus.test_x, self.subset), self.subset)
+        return bench.confusion(_predict(bench, self, bench.corpus.test_x, self.subset), self.subset)
+
+
+def _predict(bench: Workbench, task: Evaluate | Confusion, images: Tensor, indices: Indices) -> Tensor:
+    """Logits of the present row, or of the mixture."""
+    if task.ensemble is not None:
+        return task.ensemble.infer(bench, task.client, images, indices)
+    bench.layout.bind(bench.model, bench.population.params[task.client])
+    return bench.infer(images, indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +309,7 @@ class Answer(Task[npt.NDArray[np.generic]]):
 
 @dataclass(frozen=True, eq=False)
 class ReadPart(Task[Floats]):
-    """Something small a client publishes about its model: its head, or the head's last layer."""
+    """Something small a client publishes about its model: its head, the head's last layer, a sketch of the rest."""
 
     round: int
     what: str
@@ -291,7 +319,10 @@ class ReadPart(Task[Floats]):
         """The parameters, flat."""
         if self.what not in MODEL_PARTS:
             raise ValueError(f"a client publishes no {self.what!r} of its model; it does: {', '.join(MODEL_PARTS)}")
-        row = bench.population.voices[bench.population.slot(self.round, self.age), self.client]
+        slot = bench.population.slot(self.round, self.age)
+        if self.what == "sketch":
+            return count_sketch(bench.population.snapshots[slot, self.client, bench.layout.shared])
+        row = bench.population.voices[slot, self.client]
         part = bench.layout.local_part(row, last_layer=self.what == "last-layer")
         if part is None:
             raise ModelError(

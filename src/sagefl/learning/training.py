@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,6 @@ from torch.optim.sgd import sgd
 
 from .layout import Layout
 from .models import training_loss
-
-__all__ = ["Local", "LocalTraining", "Optimizer", "TrainingOptions", "optimizer_step", "run_epoch"]
 
 Optimizer = Literal["adam", "sgd"]
 
@@ -52,6 +50,7 @@ class Local:
     rounds: int = 1  # of the whole run
     epochs: int = 1  # of this round
     epoch: int = 0  # the one under way
+    phase: int = 0  # the pass over the epoch's batches that is under way
     batches: int = 0  # how many this epoch has
     batch: int = 0  # the one under way
 
@@ -62,6 +61,8 @@ class LocalTraining:
     Every worker has its own copy of this object, so it must remember nothing: memory goes to `local.extras`. Draws
     from torch's generator are keyed by (seed, round, client), so they are the same whoever does the work.
     """
+
+    phases: ClassVar[int] = 1  # passes over an epoch's batches; Adam's step counts those of one phase
 
     def begin(self, local: Local, model: nn.Module) -> None:
         """Before the first batch of an epoch."""

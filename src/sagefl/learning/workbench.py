@@ -23,8 +23,6 @@ from .models import ModelError
 from .population import Population
 from .training import LocalTraining, TrainingOptions
 
-__all__ = ["Corpus", "Workbench", "as_input", "clipped_ce", "finite", "latent_shape", "normal_gram"]
-
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 CHUNK = 512  # inference batch; part of what makes results repeatable, so not a setting
@@ -131,10 +129,15 @@ class Workbench:
             )
         return part
 
-    def average(self, mine: Tensor, rows: Sequence[Tensor]) -> Tensor:
-        """The mean of some shared blocks under one's own head."""
+    def average(self, mine: Tensor, rows: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
+        """The mean of some shared blocks, or their mean by weights, under one's own head."""
         average, shared = mine.clone(), self.layout.shared
-        average[shared] = torch.stack([row[shared] for row in rows]).mean(0)
+        blocks = torch.stack([row[shared] for row in rows])
+        if weights is None:
+            average[shared] = blocks.mean(0)
+        else:
+            parts = torch.tensor(weights, dtype=blocks.dtype)
+            average[shared] = ((parts / parts.sum())[:, None] * blocks).sum(0)
         return average
 
     def judge(self, logits: Tensor, indices: Indices, metric: str) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -17,14 +18,15 @@ from typing import Any, ClassVar
 from ..errors import UsageError
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
+from ..references import is_reference, load
 from ..selection import Selector
 from ..selection.options import check_options, help_texts
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.registry import build, discover, nearest, selectors
 
-__all__ = ["ENTRY_POINTS", "Method", "method", "method_class", "methods"]
-
 ENTRY_POINTS = "sagefl.methods"
+Helps = Callable[[int, int], bool]
+"""Whether (client, peer) are of one group and the peer is no culprit."""
 
 
 class Method:
@@ -35,6 +37,8 @@ class Method:
     citation: ClassVar[str] = ""
     evidence: ClassVar[str] = ""  # what it asks of peers
     communication: ClassVar[str] = ""  # models merged / transferred per client-round
+    needs_truth: ClassVar[bool] = False  # a reference that knows what no rule can: only a simulator can tell it
+    fidelity: ClassVar[str] = ""  # see `Selector.fidelity`; of the whole method
     registered: ClassVar[dict[str, type[Method]]] = {}
 
     @dataclass(frozen=True)
@@ -70,6 +74,14 @@ class Method:
             raise UsageError(f"privacy.epsilon perturbs labels, but {self.id} probes for {exposed[0]}: {way}")
         self.selector = priced_for(self.selector, mechanism)
         return self
+
+    def suited(self, *, latents: bool) -> Method:
+        """The method for models that have latents that peers may hand over, or that have none."""
+        self.selector = self.selector.suited(latents=latents)
+        return self
+
+    def tell(self, helps: Helps) -> None:
+        """Told whom a client's peers help, which the simulator does for methods that need it and for no others."""
 
     def make_exchange(self) -> ExchangeLayer:
         """What moves and how it merges; plain unless overridden."""
@@ -108,13 +120,15 @@ def _discover() -> None:
 def methods() -> dict[str, type[Method]]:
     """Every known method by id: published methods, and every selector with an id as a method of its own."""
     _discover()
-    plain = {id: _plain(id) for id in selectors() if id not in Method.registered}
+    plain = {id: _plain(id, rule) for id, rule in selectors().items() if id not in Method.registered}
     return dict(sorted((Method.registered | plain).items()))
 
 
 def method_class(id: str) -> type[Method]:
     """The method of an id."""
     known = methods()
+    if id not in known and is_reference(id):
+        return _referred(id, known)
     if id not in known:
         raise UsageError(f"unknown method {id!r}{nearest(id, known)}; known: {', '.join(known)}")
     return known[id]
@@ -125,10 +139,25 @@ def method(id: str, **options: Any) -> Method:
     return build(method_class(id), options)
 
 
+def _referred(reference: str, known: dict[str, type[Method]]) -> type[Method]:
+    """The method of `module:Class` or `file.py:Class`: a method class, or a selector as a method of its own."""
+    place, _, name = reference.partition(":")
+    if place in known:
+        raise UsageError(f"options are written name=value, got {name!r}")
+    try:
+        found = load(reference)
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise UsageError(f"cannot load method {reference!r}: {type(error).__name__}: {error}") from error
+    if isinstance(found, type) and issubclass(found, Method):
+        return found
+    if isinstance(found, type) and issubclass(found, Selector):
+        return _plain(reference, found)
+    raise UsageError(f"{reference} is a {type(found).__name__}; expected a Selector or Method class")
+
+
 @cache
-def _plain(id: str) -> type[Method]:
-    rule = selectors()[id]
-    text = {"citation": rule.citation, "evidence": rule.evidence, "communication": rule.communication}
+def _plain(id: str, rule: type[Selector]) -> type[Method]:
+    text = {name: getattr(rule, name) for name in ("citation", "evidence", "communication", "fidelity")}
     plain: type[Method] = type(rule.__name__, (Method,), {"rule": rule, **text, "__module__": __name__})
     plain.id = id  # set afterwards, so that only the selector itself is registered
     return plain

@@ -2,7 +2,8 @@
 
 A. Koloskova, S. U. Stich, M. Jaggi. Decentralized Stochastic Optimization and Gossip Algorithms with Compressed
 Communication. ICML 2019. arXiv:1902.00340. For deep networks: A. Koloskova, T. Lin, S. U. Stich, M. Jaggi.
-Decentralized Deep Learning with Arbitrary Communication Compression. ICLR 2020. arXiv:1907.09356.
+Decentralized Deep Learning with Arbitrary Communication Compression. ICLR 2020. arXiv:1907.09356. Read: the abstract
+of the first.
 
 Established. After a gradient step, q_k = C(x_k - x^_k) is sent to all neighbours, every holder of the replica adds it,
 and x_k <- x_k + gamma sum_j w_kj (x^_j - x^_k) with symmetric, doubly stochastic w. C may be biased: top-k, or the sign
@@ -28,8 +29,6 @@ from ..selection import option
 from ..selection.d_psgd import DPSGD
 from .base import Method
 
-__all__ = ["Choco"]
-
 
 class Choco(Method):
     """Compressed gossip with replicas."""
@@ -42,6 +41,7 @@ class Choco(Method):
     )
     evidence: ClassVar[str] = "none (neighbours' degrees)"
     communication: ClassVar[str] = "d / d, compressed"
+    fidelity: ClassVar[str] = "adapted: a local epoch of Adam is the step, heads stay local"
 
     @dataclass(frozen=True)
     class Options(Method.Options):

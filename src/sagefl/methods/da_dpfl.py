@@ -1,7 +1,8 @@
 """DA-DPFL: DisPFL's sparse models that grow sparser, and clients that wait for neighbours trained in the same round.
 
 Q. Long, Q. Wang, C. Anagnostopoulos, D. Bi. Decentralized Personalized Federated Learning based on a Conditional
-'Sparse-to-Sparser' Scheme. IEEE Transactions on Neural Networks and Learning Systems 2025. arXiv:2404.15943.
+'Sparse-to-Sparser' Scheme. IEEE Transactions on Neural Networks and Learning Systems 2025. arXiv:2404.15943. Read: the
+abstract, and that there is public code (EricLoong/da-dpfl), which was not compared line by line.
 
 Established. On top of DisPFL: (1) dynamic aggregation: a random order per round, in which a client waits for at most N
 neighbours that come before it and aggregates their models of the *same* round; (2) further pruning: from some round
@@ -29,8 +30,6 @@ from ..exchange.masks import MASK, SequentialMasked, masked_slots, prune
 from ..learning.training import Local, LocalTraining
 from ..selection import option
 from .dispfl import DisPFL, SparseTraining
-
-__all__ = ["DaDPFL", "SparserTraining", "pq_index", "timetable"]
 
 LARGEST_CUT = 0.9  # share of a layer that one pruning may take
 
@@ -91,6 +90,7 @@ class DaDPFL(DisPFL):
         "Conditional 'Sparse-to-Sparser' Scheme. IEEE TNNLS 2025. arXiv:2404.15943"
     )
     communication: ClassVar[str] = "k..2k / k..2k, sparse"
+    fidelity: ClassVar[str] = "adapted: heads are neither masked nor mixed, regrowth by the last batch's gradient"
 
     @dataclass(frozen=True)
     class Options(DisPFL.Options):

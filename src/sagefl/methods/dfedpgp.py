@@ -1,7 +1,7 @@
 """DFedPGP: directed push-sum of the shared body, with head and body trained in turn.
 
 Y. Liu, Y. Shi, Q. Li, B. Wu, X. Wang, L. Shen. Decentralized Directed Collaboration for Personalized Federated
-Learning. CVPR 2024. arXiv:2405.17876.
+Learning. CVPR 2024. arXiv:2405.17876. Read: the abstract and a public summary; no code was found.
 
 Established. The linear classifier is personal, the rest is shared. Every round a client trains its head with the body
 frozen, then the body with the head frozen, and pushes the body to a few out-neighbours of a directed graph that
@@ -10,9 +10,9 @@ changes over time; push-sum weights undo the bias of uneven in-degrees (stochast
 Ours. Out-neighbours are k = 2 uniform draws among the active neighbours. A client keeps the de-biased z = u / w as its
 parameters and mixes with weights p_ij w_j / w_i, which is the same step (`sagefl.exchange.push_sum`); gradient steps
 (Adam) then act on z, where the paper's act on u and so move z by 1 / w as much. On a link with delay the older block
-arrives with the present weight, so that no weight is lost. Both phases share one local epoch, half of the batches
-each; a client whose epoch is a single batch trains head and body in alternate rounds. Traffic is counted in the
-sender's row: the shared block and one weight (4 bytes, control) per out-neighbour.
+arrives with the present weight, so that no weight is lost. Each phase is a pass over the epoch's batches
+(`sagefl.learning.alternating`). Traffic is counted in the sender's row: the shared block and one weight (4 bytes,
+control) per out-neighbour.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from ..selection import Deciding, Draws, Exchange, Hood, Reason, State
 from ..selection.ranking import sample
 from ..selection.uniform_neighbours import UniformNeighbours
 from .base import Method
-
-__all__ = ["DFedPGP", "DFedPGPRule"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,7 @@ class DFedPGP(Method):
     )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "k / k, pushed"
+    fidelity: ClassVar[str] = "adapted: gradient steps act on the de-biased parameters"
 
     def make_exchange(self) -> ExchangeLayer:
         """Push-sum."""

@@ -1,7 +1,7 @@
-"""DFLStar: pull from the peers with the most informative last layer; distil from the aggregated model.
+"""DFLStar-lite: pull from the peers with the most informative last layer; distil from the aggregated model.
 
 B. Soltani et al. DFLStar: A Decentralized Federated Learning Framework with Self-Knowledge Distillation and Participant
-Selection. CIKM 2024.
+Selection. CIKM 2024. Read: the abstract; no more is public.
 
 Established (abstract). Clients select only the most informative neighbours, judged by the similarity of last layers,
 and add self-knowledge distillation: local training also follows the aggregated model, so that it does not run off
@@ -29,8 +29,6 @@ from ..learning.training import Local, LocalTraining
 from ..selection import ME, Deciding, Draws, Exchange, Hood, Read, Reason, Selector, State, option
 from ..selection.ranking import best, cosines
 from .base import Method
-
-__all__ = ["DFLStar", "DFLStarRule", "SelfDistillation"]
 
 TEACHER = "dflstar.teacher"
 
@@ -80,7 +78,7 @@ class SelfDistillation(LocalTraining):
 class DFLStar(Method):
     """Pull from the k neighbours whose last layer differs most; distil from the aggregate."""
 
-    id: ClassVar[str] = "dflstar"
+    id: ClassVar[str] = "dflstar-lite"
     rule = DFLStarRule
     citation: ClassVar[str] = (
         "B. Soltani et al. DFLStar: A Decentralized Federated Learning Framework with Self-Knowledge Distillation and "
@@ -88,6 +86,7 @@ class DFLStar(Method):
     )
     evidence: ClassVar[str] = "all neighbours' last layers"
     communication: ClassVar[str] = "k / k"
+    fidelity: ClassVar[str] = "inspired by: only the abstract is public, and its sign is our reading"
 
     @dataclass(frozen=True)
     class Options(Method.Options):

@@ -1,7 +1,8 @@
 """DisPFL: sparse personal models; clients train, send and average only what their masks let live.
 
 R. Dai, L. Shen, F. He, X. Tian, D. Tao. DisPFL: Towards Communication-Efficient Personalized Federated Learning via
-Decentralized Sparse Training. ICML 2022. arXiv:2206.00187.
+Decentralized Sparse Training. ICML 2022. arXiv:2206.00187. Read: the abstract, and the authors' code
+(rong-dai/DisPFL).
 
 Established. Each client has a mask with a fixed number of living weights per layer (Erdos-Renyi-Kernel densities).
 After an optimiser step the weights are masked again. At the end of a round the smallest weights die and as many dead
@@ -29,8 +30,6 @@ from ..learning.training import Local, LocalTraining
 from ..selection import option
 from ..selection.uniform_neighbours import UniformNeighbours
 from .base import Method
-
-__all__ = ["DisPFL", "SparseTraining"]
 
 
 class SparseTraining(LocalTraining):
@@ -67,6 +66,7 @@ class DisPFL(Method):
     )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "k / k, sparse"
+    fidelity: ClassVar[str] = "adapted: heads are neither masked nor mixed, regrowth by the last batch's gradient"
 
     @dataclass(frozen=True)
     class Options(Method.Options):

@@ -30,8 +30,6 @@ from .ranking import best
 from .requests import ME, Array, Read
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["CfnsLite", "gaussian_sigma"]
-
 LARGEST_LOSS = 5.0  # losses are clipped here before they are perturbed
 
 
@@ -73,6 +71,7 @@ class CfnsLite(Selector):
     )
     evidence: ClassVar[str] = "neighbours' last layers and training losses with Gaussian noise, degrees"
     communication: ClassVar[str] = "k / k"
+    fidelity: ClassVar[str] = "inspired by: only the abstract is public"
 
     k: int = option(2, "neighbours merged each round", ge=1)
     similarity: float = option(1.0, "weight of the similarity of last layers")

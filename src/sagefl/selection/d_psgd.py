@@ -2,6 +2,7 @@
 
 X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform Centralized
 Algorithms? A Case Study for Decentralized Parallel Stochastic Gradient Descent. NeurIPS 2017. arXiv:1705.09056.
+Read: nothing anew for this file; the update is common knowledge of the field.
 
 Established. x_i <- sum_j W_ij x_j - step * gradient with a symmetric, doubly stochastic W over the graph.
 
@@ -21,8 +22,6 @@ from .outcome import Exchange, Reason, State
 from .requests import Read
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["DPSGD"]
-
 
 @dataclass(frozen=True)
 class DPSGD(Selector):
@@ -36,6 +35,7 @@ class DPSGD(Selector):
     )
     evidence: ClassVar[str] = "none (neighbours' degrees)"
     communication: ClassVar[str] = "d / d"
+    fidelity: ClassVar[str] = "adapted: a local epoch is the step, heads stay local"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the neighbours' degrees; the weights are symmetric, so the mixing matrix is doubly stochastic."""

@@ -26,8 +26,6 @@ from .ranking import best
 from .requests import Array, Probe, Read
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["DFedMQLite"]
-
 
 @dataclass(frozen=True)
 class DFedMQLite(Selector):
@@ -41,6 +39,7 @@ class DFedMQLite(Selector):
     )
     evidence: ClassVar[str] = "neighbours' training losses (quality=anchors: answers to anchor inputs)"
     communication: ClassVar[str] = "k / k"
+    fidelity: ClassVar[str] = "inspired by: only the abstract is public"
 
     k: int = option(2, "neighbours merged each round", ge=1)
     quality: Literal["loss", "progress", "anchors"] = option(

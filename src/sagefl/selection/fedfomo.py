@@ -1,7 +1,7 @@
 """FedFomo: first-order weights, how much a peer's model lowers my validation loss per step towards it.
 
 M. Zhang, K. Sapra, S. Fidler, S. Yeung, J. M. Alvarez. Personalized Federated Learning with First Order Model
-Optimization. ICLR 2021. arXiv:2012.08565.
+Optimization. ICLR 2021. arXiv:2012.08565. Read: the authors' code (NVlabs/FedFomo).
 
 Established. Download M models, chosen epsilon-greedily by a running affinity (epsilon .3, shrinking by .05 a round, one
 draw per download, in the authors' code); w_j = max(0, (L_val(theta_i) - L_val(theta_j)) / |theta_j - theta_i|),
@@ -28,8 +28,6 @@ from .ranking import epsilon_greedy
 from .requests import ME, Array, Inspect, Peer
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["FedFomo"]
-
 
 @dataclass(frozen=True)
 class FedFomo(Selector):
@@ -43,6 +41,7 @@ class FedFomo(Selector):
     )
     evidence: ClassVar[str] = "M full models on the anchor pool"
     communication: ClassVar[str] = "up to M / M"
+    fidelity: ClassVar[str] = "adapted: no server, heads stay local"
 
     downloads: int = option(3, "models downloaded a round", symbol="M", ge=1)
     epsilon: float = option(0.3, "probability that a download explores instead of following the affinity", ge=0, le=1)

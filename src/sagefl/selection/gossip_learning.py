@@ -2,7 +2,7 @@
 
 R. Ormandi, I. Hegedus, M. Jelasity. Gossip learning with linear models on fully distributed data. Concurrency and
 Computation: Practice and Experience 25(4), 2013; the age-weighted merge from I. Hegedus, G. Danner, M. Jelasity.
-Gossip Learning as a Decentralized Alternative to Federated Learning. DAIS 2019.
+Gossip Learning as a Decentralized Alternative to Federated Learning. DAIS 2019. Read: the abstract of the second.
 
 Established. A node sends its model with its age t to a random neighbour; the receiver merges it with its own,
 w <- (t_own w_own + t_other w_other) / (t_own + t_other), t <- max(t_own, t_other), and updates the result on its own
@@ -23,8 +23,6 @@ from .outcome import Exchange, Reason, State
 from .requests import ME, Read
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["GossipLearning"]
-
 
 @dataclass(frozen=True)
 class GossipLearning(Selector):
@@ -38,6 +36,7 @@ class GossipLearning(Selector):
         "DAIS 2019"
     )
     evidence: ClassVar[str] = "none (the drawn peer's model age)"
+    fidelity: ClassVar[str] = "adapted: synchronous rounds, heads stay local"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Ages are those after this round's training: the age kept since the last merge plus the samples seen since."""

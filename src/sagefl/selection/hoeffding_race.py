@@ -32,8 +32,6 @@ from .requests import Peer, Probe
 from .selector import Deciding, Draws, Hood
 from .staged import CertifiedSelector, pairwise_stages
 
-__all__ = ["HoeffdingRace"]
-
 
 @dataclass(frozen=True)
 class HoeffdingRace(CertifiedSelector):
@@ -46,6 +44,7 @@ class HoeffdingRace(CertifiedSelector):
         "Stopping Conditions for the Multi-Armed Bandit and Reinforcement Learning Problems. JMLR 2006"
     )
     evidence: ClassVar[str] = "answers to anchor inputs, from the neighbours still racing"
+    fidelity: ClassVar[str] = "adapted: models are peers, a race ends in an exchange"
 
     finish: Literal["gossip", "commit"] = option(
         "gossip", "with several left at the end: draw one of them (gossip), or take the lowest risk (commit)"

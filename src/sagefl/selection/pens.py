@@ -1,7 +1,8 @@
 """PENS: find peers with similar data by trying their models on your own, then gossip among them.
 
 N. Onoszko, G. Karlsson, O. Mogren, E. Listo Zec. Decentralized federated learning of deep neural networks on non-iid
-data. ICML 2021 workshop on federated learning for user privacy and data confidentiality. arXiv:2107.08517.
+data. ICML 2021 workshop on federated learning for user privacy and data confidentiality. arXiv:2107.08517. Read: the
+abstract, and the authors' code (guskarls/dfl-pens).
 
 Established. Phase one: sample n_sampled neighbours, evaluate their full models on one's own training data, average
 one's own model with the best m, and count who was chosen. Then keep the neighbours that were chosen more often than
@@ -15,8 +16,9 @@ and merge the shared block only; the evaluation is of the peer's full predictor,
 The defaults n_sampled = 3, m = 2, T1 = 40 % of the rounds give the transfers the SAGE paper reports (CommOH 1.784 at
 T = 250); `pens-original` has 10, 2 and 80 %.
 
-Two mistakes of public ports are avoided: never merging in phase one where there are fewer than n_sampled neighbours,
-and evaluating one's own model on the peer's data.
+The authors' code tries one's own model on the peers' data, which has to move for it, and keeps whoever was chosen more
+than T1 m / d - 1 times; here, as in their text, models move and chance is the cut-off. A port that never merges where
+there are fewer than n_sampled neighbours is not followed.
 """
 
 from __future__ import annotations
@@ -30,8 +32,6 @@ from .outcome import Exchange, Reason, State
 from .ranking import best, sample
 from .requests import Inspect, Peer
 from .selector import Deciding, Draws, Hood, Selector
-
-__all__ = ["Pens", "PensOriginal"]
 
 ROUNDING = 1e-9  # expected counts are summed round by round; equality must not pass for more
 
@@ -48,6 +48,7 @@ class Pens(Selector):
     )
     evidence: ClassVar[str] = "n_sampled full models on one's own training data, in phase one"
     communication: ClassVar[str] = "m / n_sampled in phase one, then 1 / 1"
+    fidelity: ClassVar[str] = "adapted: heads stay local, models move and not data; defaults are the SAGE paper's"
 
     n_sampled: int = option(3, "models downloaded and evaluated a round in phase one", ge=1)
     m: int = option(2, "how many of them are merged", ge=1)

@@ -9,8 +9,6 @@ from .outcome import Exchange, Reason, State
 from .ranking import sample
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["UniformNeighbours"]
-
 
 @dataclass(frozen=True)
 class UniformNeighbours(Selector):
