@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from math import log
 
 import numpy as np
 from scipy.stats import beta
 
 from sagefl import SageE, replay
-from sagefl.selection.betting import Wealth, paired_differences
+from sagefl.selection.betting import Wealth, paired_differences, threshold
 from sagefl.selection.private import RandomisedResponse
 
 CLASSES, DELTA, LEVEL = 10, 0.1, 0.999
@@ -55,7 +54,7 @@ def false_at_most(mechanism: RandomisedResponse, degree: int, draw: Draw, decisi
     for _ in range(decisions):
         wealth = Wealth(degree)
         wealth.bet(paired_differences(observed(mechanism, draw(rng, degree), rng)))
-        count += bool((wealth.highest[1:] >= log((degree - 1) / DELTA)).any())
+        count += bool((wealth.highest >= threshold(degree, DELTA)).any())
     return float(beta.ppf(LEVEL, count + 1, decisions - count))
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from sagefl import SageE, SageETrim, SageEVanilla, SageOS, Selector, VanillaSage, replay
+from sagefl.runs.intervals import t_quantile
 from sagefl.streams import stream
-from sagefl.study.intervals import t_quantile
 from sagefl.study.synthetic import SyntheticCell, cells, neighbourhoods
 
 LAMBDA = 2e-3

@@ -312,7 +312,10 @@ def test_the_neighbourhood_says_round_length_and_receiver() -> None:
     [
         ("please", "yielded 'please'; a selector yields Probe, Inspect or Read"),
         (Probe(("a", "x"), 0, 1), r"not in the neighbourhood: \[\"'x'\"\]"),
-        (Probe((ME,), 0, 1), "not in the neighbourhood"),
+        (Probe((ME,), 0, 1), "probes ME, itself: probes go to neighbours"),
+        (Inspect(("a",), "anchr"), "inspects the split 'anchr'; expected one of anchor, train"),  # type: ignore[arg-type]
+        (Inspect(("a",), metric="cee"), "inspects the metric 'cee'; expected one of ce, error"),  # type: ignore[arg-type]
+        (Read(("a",), "last_layer"), "reads 'last_layer', did you mean 'last-layer'"),
         (Inspect(("x",)), "not in the neighbourhood"),
         (Read(("x",), "head"), "not in the neighbourhood"),
         (Probe(("a", "a"), 0, 1), "asked a peer twice"),

@@ -120,7 +120,8 @@ def test_the_trace_says_what_each_stage_saw() -> None:
 
 def test_reasons_are_the_closed_set() -> None:
     assert {r.value for r in Reason} == {
-        "certified", "cost", "exhausted", "no-anchors", "committed", "uniform", "only", "gated", "failed", "none",
+        "certified", "cost", "exhausted", "no-anchors", "committed", "uniform", "only", "gated", "open",
+        "home", "failed", "none",
     }  # fmt: skip
 
 

@@ -115,16 +115,14 @@ def test_answer_bytes() -> None:
 
 def false_under(mechanism: RandomisedResponse, name: str, degree: int, decisions: int) -> float:
     draw = PATTERNS[name]
-    count = count_false(
-        lambda n, d, m, rng: noisy(mechanism, draw(n, d, m, rng), rng), degree, decisions, (degree - 1) / 0.1
-    )
+    count = count_false(lambda n, d, m, rng: noisy(mechanism, draw(n, d, m, rng), rng), degree, decisions, degree / 0.1)
     return upper_limit(count, decisions, LEVEL)
 
 
 @each_mechanism
 @pytest.mark.parametrize(("name", "degree"), [("one wrong", 2), ("independent .5", 3)])
 def test_the_certificate_stays_valid(mechanism: RandomisedResponse, name: str, degree: int) -> None:
-    assert false_under(mechanism, name, degree, 1500) < 0.1
+    assert false_under(mechanism, name, degree, 5000) < 0.1
 
 
 @pytest.mark.slow

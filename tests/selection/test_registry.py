@@ -46,8 +46,8 @@ def test_every_option_is_documented() -> None:
 
 
 def test_a_method_that_is_no_selector_is_refused_with_who_runs_it() -> None:
-    with pytest.raises(ValueError, match=r"unknown selector 'dflstar'.*is run by `sagefl run --method`"):
-        make("dflstar")
+    with pytest.raises(ValueError, match=r"unknown selector 'dflstar-lite'.*is run by `sagefl run --method`"):
+        make("dflstar-lite")
 
 
 @pytest.mark.parametrize(

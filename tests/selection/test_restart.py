@@ -28,8 +28,8 @@ from sagefl import (
     VanillaSage,
     replay,
 )
+from sagefl.runs.intervals import share_interval
 from sagefl.selection.cfns_lite import CfnsLite
-from sagefl.study.intervals import share_interval
 
 PEERS = ("a", "b", "c", "d")
 
@@ -117,7 +117,7 @@ def _ended(losses: np.ndarray, shares: Sequence[float]) -> int | None:
         for stake in (0.25, 0.5, 0.75, 0.95):
             y = (left.sum(0) - left) / (len(left) - 1) - left
             wealth += np.multiply.accumulate(1 + stake * y, axis=1) / 4
-        reached = wealth[:, :upto] >= (len(left) - 1) / delta
+        reached = wealth[:, :upto] >= len(left) / delta
         if reached.any():
             at = int(reached.any(0).argmax())
             return gone + int(np.where(reached[:, at], wealth[:, at], 0).argmax())

@@ -18,6 +18,7 @@ from .requests import ME, Inspect, Probe, Read, Request
 from .sage_e import SageE
 from .sage_e_trim import SageETrim
 from .sage_e_vanilla import SageEVanilla
+from .sage_m import SageM
 from .sage_nf import SageNF
 from .sage_os import SageOS, SageOSTable
 from .sage_vanilla import VanillaSage
@@ -46,6 +47,7 @@ __all__ = [
     "SageE",
     "SageETrim",
     "SageEVanilla",
+    "SageM",
     "SageNF",
     "SageOS",
     "SageOSTable",

@@ -13,8 +13,6 @@ from .outcome import Exchange, Reason, State
 from .selector import Deciding, Draws, Hood
 from .staged import SAGE_PAPER, Look, StagedSelector
 
-__all__ = ["AnchorQuery"]
-
 
 @dataclass(frozen=True)
 class AnchorQuery(StagedSelector):

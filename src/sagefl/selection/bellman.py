@@ -13,18 +13,16 @@ the running maximum of the wealth, "has fired" is part of the state).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, log
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-from .betting import BETS, mean_of_exp
+from .betting import BETS, mean_of_exp, threshold
 from .options import check
 from .requests import Array, Mask
 from .theory import DELTA, SCHEDULE
-
-__all__ = ["Optima", "Prior", "sample_losses", "solve"]
 
 Counts = npt.NDArray[np.int64]
 
@@ -145,7 +143,7 @@ def _fired(n: int, delta: float) -> tuple[Mask, Mask]:
     """Whether peer 1's (peer 2's) wealth stands at or above its threshold."""
     wins, losses = _counts(n)
     up, down = np.log1p(BETS)[:, None, None], np.log1p(-BETS)[:, None, None]
-    first = mean_of_exp(wins * up + losses * down) >= log(1 / delta)
+    first = mean_of_exp(wins * up + losses * down) >= threshold(2, delta)
     return first, first.T
 
 

@@ -9,10 +9,13 @@ and betting on its sign with stakes g in `BETS` gives a wealth
     W_n(j) = mean over g of prod_{i <= n} (1 + g Y_i(j)).
 
 If peer j is no better than a random draw, every factor has conditional mean at most 1, so W(j) is a non-negative
-supermartingale from 1 and by Ville's inequality exceeds (d-1)/delta with probability at most delta/(d-1), ever.
-Advantages sum to zero, so at most d-1 peers are worse than the mean: the union over them costs delta in all. No
-schedule, no number of looks enters. (Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting",
-JRSS B 2024, for the technique.)
+supermartingale from 1 and by Ville's inequality ever reaches d/delta with probability at most delta/d. If peers tie,
+nobody is better, so the union is over all d and costs delta. No schedule, no number of looks enters.
+(Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024, for the technique.)
+
+Assumed: anchors that are independent draws, of each other and of the models that answer. Copies of an anchor (frames,
+augmentations, visits of one patient) break it, and so does a pool that has shaped the models in earlier rounds: then
+delta is not what it says. `sagefl.selection.pool` needs neither, and claims something about the pool alone.
 """
 
 from __future__ import annotations
@@ -23,18 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from .requests import Array
-
-__all__ = [
-    "BETS",
-    "Wealth",
-    "margin_shift",
-    "mean_of_exp",
-    "paired_differences",
-    "shifted",
-    "threshold",
-    "upper_bounds",
-    "worth_stopping",
-]
 
 BETS = np.array([0.25, 0.5, 0.75, 0.95])
 _LOG_BETS = log(len(BETS))
@@ -48,9 +39,9 @@ def paired_differences(losses: Array) -> Array:
     return differences
 
 
-def threshold(degree: int, delta: float, margin: float = 0.0) -> float:
-    """Log-wealth that certifies: log((d-1)/delta); with a margin every peer may fail, so log(d/delta)."""
-    return log((degree if margin > 0 else degree - 1) / delta)
+def threshold(degree: int, delta: float) -> float:
+    """Log-wealth that certifies: log(d/delta). Not d-1: where peers tie, a certificate for any of them is false."""
+    return log(degree / delta)
 
 
 def margin_shift(margin: float, degree: int) -> float:

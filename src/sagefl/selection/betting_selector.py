@@ -25,8 +25,6 @@ from .selector import Deciding, Draws, Hood, ProbingSelector
 from .staged import halved
 from .theory import DELTA, PROBE_COST, SCHEDULE
 
-__all__ = ["BettingSelector", "Evidence"]
-
 ALIKE = 1e-9  # log-wealths this close are equal but for rounding
 
 
@@ -36,7 +34,7 @@ class Evidence:
     def __init__(self, degree: int, delta: float, margin: float = 0.0, sign: int = 1) -> None:
         self.degree, self.sign = degree, sign
         self.shift = margin_shift(margin, degree)
-        self.needed = threshold(degree, delta, margin)
+        self.needed = threshold(degree, delta)
         self.wealth = Wealth(degree)
         self.differences: Array = np.zeros((degree, 0))  # Y by peer and anchor; NaN where there is none (screening)
         self.sums: Array = np.zeros(degree)  # losses by peer

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace as _replace
+from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
@@ -21,11 +22,9 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from .outcome import Exchange, Outcome, Reason, State
-from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
+from .requests import ME, METRICS, READS, SPLITS, Array, Inspect, Mask, Peer, Probe, Read, Request
 from .scoring import Scoring
 from .selector import Draws, Hood, Selector
-
-__all__ = ["Decision", "DecisionError", "Ledger"]
 
 ROUNDING = 1e-9  # by how much a sum of weights may exceed 1
 
@@ -190,9 +189,10 @@ class Decision:
                 f"cannot restart on peers that were not neighbours before: {', '.join(sorted(map(repr, strangers)))}"
             )
         survivors = tuple(p for p in self.hood.peers if p in left)
+        silent = (*self.hood.silent, *(p for p in self.hood.peers if p not in left))
         return Decision(
             self.selector.restarted(),
-            _replace(self.hood, peers=survivors),
+            _replace(self.hood, peers=survivors, silent=silent),
             seed=self.seed,
             state=self.state,
             ledger=self.ledger.restricted(survivors),
@@ -389,6 +389,8 @@ def _check_asked(asked: Any, selector: Selector, hood: Hood, ledger: Ledger) -> 
         raise TypeError(f"{name} yielded {asked!r}; a selector yields Probe, Inspect or Read")
     if asked.peers != hood.peers:
         free = () if isinstance(asked, Probe) else (ME,)
+        if isinstance(asked, Probe) and ME in asked.peers:
+            raise ValueError(f"{name} probes ME, itself: probes go to neighbours; Inspect or Read tells about oneself")
         if extra := set(asked.peers) - ledger.rows.keys() - {*free}:
             raise ValueError(f"{name} asked peers that are not in the neighbourhood: {sorted(map(repr, extra))}")
         if len(set(asked.peers)) != len(asked.peers):
@@ -401,6 +403,23 @@ def _check_asked(asked: Any, selector: Selector, hood: Hood, ledger: Ledger) -> 
             raise ValueError(f"{name}: a mask is a boolean array of shape {asked.shape}, got {asked.mask.shape}")
     if isinstance(asked, Inspect) and (unpaid := set().union(*(asked.groups or ())) - {*asked.peers, ME}):
         raise ValueError(f"{name} averages models it did not ask for: {sorted(map(repr, unpaid))}")
+    _check_words(asked, name)
+
+
+def _check_words(asked: Request, name: str) -> None:
+    """Refuse a misspelt word: nobody would notice that something else was measured, or nothing."""
+    if isinstance(asked, Inspect):
+        for what, word, words in (("split", asked.split, SPLITS), ("metric", asked.metric, METRICS)):
+            if word not in words:
+                raise ValueError(f"{name} inspects the {what} {word!r}; expected one of {', '.join(words)}")
+    elif isinstance(asked, Read) and asked.what not in READS and (close := _close(asked.what)):
+        raise ValueError(
+            f"{name} reads {asked.what!r}, did you mean {close[0]!r}? What a rule keeps needs another name"
+        )
+
+
+def _close(word: str) -> list[str]:
+    return get_close_matches(word, READS, n=1, cutoff=0.75)
 
 
 def _check_declared(probe: Probe, selector: Selector) -> None:

@@ -16,8 +16,6 @@ from .decision import Decision, Ledger
 from .requests import Array, Peer, Probe
 from .scoring import Scoring
 
-__all__ = ["Desk", "Indices"]
-
 Indices = npt.NDArray[np.int64]
 
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..streams import stream
 from .decision import Decision, DecisionError
 from .outcome import Outcome, State
 from .requests import Array, Peer, Probe
 from .scoring import LABEL_ERRORS, Scoring
 from .selector import Selector
-
-__all__ = ["drive", "replay"]
 
 Ask = Callable[[Peer, npt.NDArray[np.intp]], npt.ArrayLike]
 
@@ -64,6 +63,26 @@ def _one_per_anchor(losses: npt.ArrayLike, count: int, peer: Peer) -> Array:
     return values
 
 
+def replay_rounds(
+    selector: Selector, losses: npt.ArrayLike, rounds: int, seed: int = 0, *, peers: Sequence[Peer] | None = None
+) -> list[Outcome]:
+    """What `selector` decides round after round if peers answer the same every time: what it remembers builds up.
+
+    The anchors are shuffled anew in every round, as a rule that remembers needs it.
+    """
+    matrix: Array = np.asarray(losses, dtype=np.float64)
+    outcomes: list[Outcome] = []
+    state: State | None = None
+    for t in range(rounds):
+        order = stream(seed, "anchors", t).permutation(matrix.shape[-1])
+        outcome = replay(
+            selector, matrix[:, order], (seed, t), peers=peers, state=state, round=t, rounds=rounds, ever=len(matrix)
+        )
+        outcomes.append(outcome)
+        state = state if outcome.state is None else outcome.state
+    return outcomes
+
+
 def replay(
     selector: Selector,
     losses: npt.ArrayLike,
@@ -74,6 +93,7 @@ def replay(
     round: int = 0,
     rounds: int | None = None,
     me: Hashable = None,
+    ever: int | None = None,
 ) -> Outcome:
     """What `selector` decides on a recorded (peers x anchors) matrix; peers are named 0..d-1 unless given."""
     matrix: Array = np.asarray(losses, dtype=np.float64)
@@ -82,7 +102,7 @@ def replay(
     names = tuple(range(len(matrix))) if peers is None else tuple(peers)
     if len(names) != len(matrix):
         raise DecisionError(f"{len(names)} peer names for {len(matrix)} rows of losses")
-    decision = selector.begin(names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me)
+    decision = selector.begin(names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me, ever=ever)
     while (probe := decision.request) is not None:
         if not isinstance(probe, Probe):
             raise DecisionError(

@@ -9,8 +9,6 @@ from .outcome import CONTINUE, Fired, Outcome, Reason, Stage
 from .requests import Peer
 from .theory import information_bound
 
-__all__ = ["conclusion", "explain", "stage_sentence"]
-
 
 def explain(outcome: Outcome, peers: Sequence[Peer]) -> list[str]:
     """The whole decision, stage by stage; `peers` in the order the decision was begun with."""
@@ -20,7 +18,8 @@ def explain(outcome: Outcome, peers: Sequence[Peer]) -> list[str]:
 def stage_sentence(stage: Stage, peers: Sequence[Peer]) -> str:
     """What one look showed and which test fired."""
     parts = [_leaders(stage, peers), _certificate(stage, peers), _price(stage), _end(stage)]
-    return f"{stage.anchors} anchors: {'; '.join(part for part in parts if part)}."
+    asked = f"{stage.anchors} anchors" if stage.anchors or stage.test != "memory" else "Nothing asked"
+    return f"{asked}: {'; '.join(part for part in parts if part)}."
 
 
 def conclusion(outcome: Outcome) -> str:
@@ -39,6 +38,11 @@ _ENDS: dict[Fired, str] = {
     Reason.EXHAUSTED: "no anchors left, so gossip",
     Reason.COMMITTED: "commit",
     CONTINUE: "ask on",
+    Reason.OPEN: "nothing is proven yet, so gossip",
+    Reason.GATED: "nothing is proven, so gossip",
+    Reason.ONLY: "a single neighbour",
+    Reason.NO_ANCHORS: "no anchors to ask about",
+    Reason.HOME: "what could be pulled harms, so stay at home",
 }
 
 _WHY = {
@@ -50,6 +54,8 @@ _WHY = {
     Reason.UNIFORM: "a random draw is the rule",
     Reason.ONLY: "the only neighbour",
     Reason.GATED: "a random draw, because probing has not paid here lately",
+    Reason.OPEN: "a random draw, because nothing is proven yet",
+    Reason.HOME: "one's own model stays, because whatever could be pulled raises the error on one's own anchors",
     Reason.FAILED: "every peer stopped answering",
     Reason.NONE: "no exchange",
 }
@@ -69,6 +75,8 @@ def _end(stage: Stage) -> str:
 
 def _why(outcome: Outcome) -> str:
     last = outcome.trace[-1] if outcome.trace else None
+    if last is not None and last.test == "memory" and outcome.reason == Reason.CERTIFIED:
+        return "drawn among those that the evidence of all rounds leaves"
     if last is not None and last.test == "trim" and outcome.reason == Reason.CERTIFIED:
         reached = _reached(last)
         if all(reached):
@@ -108,7 +116,23 @@ def _leaders(stage: Stage, peers: Sequence[Peer]) -> str:
     return f"{names} lowest at risk {low:.3f}"
 
 
+def _remembered(stage: Stage, peers: Sequence[Peer]) -> str:
+    """Who is proven better or worse over the rounds, since when, and how far the others are."""
+    needed, since = stage.threshold or 0.0, stage.since or ()
+    parts = []
+    for word, capital in (("better", stage.wealth or ()), ("worse", stage.against or ())):
+        rows = zip(peers, capital, since, strict=True)
+        proven = [f"{p} (asked since round {int(begun) + 1})" for p, held, begun in rows if held >= needed]
+        if proven:
+            parts.append(f"proven {word} than a random draw: {', '.join(proven)}")
+        else:
+            parts.append(f"nobody proven {word} (log-capital {max(capital, default=0.0):.2f} < {needed:.2f} needed)")
+    return "; ".join(parts)
+
+
 def _certificate(stage: Stage, peers: Sequence[Peer]) -> str:
+    if stage.test == "memory":
+        return _remembered(stage, peers)
     if stage.wealth is not None and stage.threshold is not None:
         return _bets(stage, peers, max(stage.wealth), stage.threshold)
     if stage.test is None or stage.width is None:

@@ -8,8 +8,6 @@ from typing import ClassVar
 from .outcome import Exchange, State
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["LocalOnly"]
-
 
 @dataclass(frozen=True)
 class LocalOnly(Selector):

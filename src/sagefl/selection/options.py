@@ -18,8 +18,6 @@ import numpy as np
 
 from ..errors import UsageError
 
-__all__ = ["Bounds", "check", "check_options", "choices", "help_texts", "option"]
-
 
 class Bounds(TypedDict, total=False):
     """What a number must be: greater than, greater or equal, less than, less or equal."""

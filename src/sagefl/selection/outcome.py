@@ -17,8 +17,6 @@ import numpy as np
 
 from .requests import Peer
 
-__all__ = ["CONTINUE", "Exchange", "Fired", "Outcome", "Reason", "Stage", "State", "decode", "encode"]
-
 State = dict[str, Any]
 """Per-client memory across rounds: arrays and JSON values, nothing else."""
 
@@ -34,6 +32,8 @@ class Reason(StrEnum):
     UNIFORM = "uniform"  # a uniform draw is the rule
     ONLY = "only"  # one neighbour, nothing to choose
     GATED = "gated"  # past rounds say probing does not pay here: gossip unasked
+    OPEN = "open"  # nothing is proven yet: gossip
+    HOME = "home"  # whatever could be pulled harms: one's own model stays as it is
     FAILED = "failed"  # peers stopped answering
     NONE = "none"  # no exchange: no active neighbour, or the rule never exchanges
 
@@ -55,7 +55,7 @@ class Stage:
 
     anchors: int
     fired: Fired  # what it led to
-    test: str | None = audited("what the certificate looks at: advantage, gap, wealth, trim or sign")
+    test: str | None = audited("what the certificate looks at: advantage, gap, wealth, trim, sign or memory")
     risks: tuple[float, ...] | None = audited("each peer's mean loss on the anchors it was asked about")
     radius: float | None = audited("r of eq:radius")
     width: float | None = audited("what the certificate compares with: 2r, or 2r(1 - 1/d) when tight")
@@ -64,6 +64,8 @@ class Stage:
     next_cost: float | None = audited("price of the next stage in units of risk (eq:stage-cost)")
     wealth: tuple[float, ...] | None = audited("each peer's largest log-wealth so far; of sign tests one -log p")
     threshold: float | None = audited("log-threshold that the wealth must reach")
+    against: tuple[float, ...] | None = audited("each peer's log-capital of bets that it is worse, over rounds")
+    since: tuple[float, ...] | None = audited("the round, from 0, in which each peer's capital began")
     scores: tuple[float, ...] | None = None  # per peer, for rules that rank by a score of their own
 
 

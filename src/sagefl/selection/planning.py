@@ -14,8 +14,6 @@ from .sage_os import SageOS
 from .selector import Hood
 from .staged import pairwise_stages
 
-__all__ = ["Plan", "PlannedStage", "plan_stages"]
-
 
 @dataclass(frozen=True)
 class PlannedStage:

@@ -17,8 +17,6 @@ import numpy as np
 from .betting import BETS, shifted
 from .requests import Array
 
-__all__ = ["Claim", "future_looks", "more_evidence_pays"]
-
 KAPPA = 2.0  # prior weight spread over the atoms and their mirror images
 SAMPLES = 64
 FUTURES = 5

@@ -10,8 +10,9 @@ else changes: feed X~ itself with M = 1 and multiply lambda by (p - q) (`priced_
 debiasing to Z = (X~ - (1 - p))/(p - q) and widening the radius by M_eff = 1/(p - q). Bitwise is better iff
 eps < 2 ln((k - 2)/2).
 
-Answers are memoised per (snapshot, input): the noise is a keyed function of both, so asking again cannot average it
-away. Epsilon is per answer and composes over anchors and rounds; `PrivacyAccount` adds it up.
+Answers are memoised per (snapshot, input): the noise is a keyed function of both, so the very same question gives
+nothing new away. An input that differs in one bit gets fresh noise, though, and many of them average it out: epsilon is
+per answer and composes over anchors and rounds. `PrivacyAccount` adds it up; whoever answers must set it a limit.
 (Warner 1965; Kairouz, Oh, Viswanath 2016; Erlingsson, Pihur, Korolova 2014 for the two mechanisms.)
 """
 
@@ -30,15 +31,6 @@ from .options import check
 from .requests import Peer
 from .scoring import Head, LabelErrors, Outputs, Scoring
 from .selector import Selector
-
-__all__ = [
-    "PrivacyAccount",
-    "PrivateAnswers",
-    "PrivateLabels",
-    "RandomisedResponse",
-    "perturbed",
-    "priced_for",
-]
 
 Labels = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]

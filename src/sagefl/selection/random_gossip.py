@@ -8,8 +8,6 @@ from typing import ClassVar
 from .outcome import Exchange, Reason, State
 from .selector import Deciding, Draws, Hood, Selector
 
-__all__ = ["RandomGossip"]
-
 
 @dataclass(frozen=True)
 class RandomGossip(Selector):

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from .requests import Peer
 from .selector import Draws
 
-__all__ = ["best", "cosines", "epsilon_greedy", "sample"]
-
 
 def best(peers: Sequence[Peer], scores: npt.ArrayLike, k: int, rng: Draws) -> tuple[Peer, ...]:
     """The k peers with the highest scores, best first."""

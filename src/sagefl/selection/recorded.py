@@ -11,8 +11,6 @@ import numpy as np
 from ..errors import UsageError
 from .requests import Array, Peer
 
-__all__ = ["RecordedLosses", "read_losses"]
-
 
 @dataclass(frozen=True)
 class RecordedLosses:

@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 from ..errors import UsageError
 from .selector import Selector
 
-__all__ = ["ENTRY_POINTS", "add_entry_points", "build", "discover", "make", "nearest", "selector", "selectors"]
-
 ENTRY_POINTS = "sagefl.selectors"
 Entry = TypeVar("Entry")
 Built = TypeVar("Built")

@@ -17,31 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from .scoring import LABEL_ERRORS, Scoring
 
-__all__ = [
-    "ME",
-    "Array",
-    "Inspect",
-    "Mask",
-    "Metric",
-    "Peer",
-    "Probe",
-    "Read",
-    "Request",
-    "Split",
-]
-
 Peer = Hashable
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Split = Literal["anchor", "train"]
 Metric = Literal["ce", "error", "losses", "distance"]
+SPLITS: Final[tuple[str, ...]] = get_args(Split)
+METRICS: Final[tuple[str, ...]] = get_args(Metric)
+READS: Final = ("head", "last-layer", "loss", "degree", "samples", "age", "mask")
+"""What clients publish anyhow; anything else that is read is what a rule keeps in its state."""
 
 ME: Final = "@me"
 """The receiver itself, as a peer to inspect or read; that is free. Probes go to neighbours only."""
@@ -80,13 +71,15 @@ class Inspect:
 
     The answer is one number per peer, or with `metric="losses"` a row of per-sample losses per peer. With `groups`
     the answer is one number per group, of the *average* of its members' models; members must be among `peers`. `ME`
-    may appear anywhere.
+    may appear anywhere. `weights` weigh the models of `peers` in those averages (with `ME` among them); without, all
+    count the same.
     """
 
     peers: tuple[Peer, ...]
     split: Split = "anchor"
     metric: Metric = "ce"
     groups: tuple[tuple[Peer, ...], ...] | None = None
+    weights: tuple[float, ...] | None = None
 
     @property
     def models(self) -> tuple[Peer, ...]:
@@ -101,7 +94,7 @@ class Inspect:
     @property
     def key(self) -> Hashable:
         """What is measured, whoever is asked."""
-        return "inspect", self.split, self.metric, self.groups is None
+        return "inspect", self.split, self.metric, self.groups is None, self.weights
 
     def only(self, entries: tuple[Any, ...]) -> Inspect:
         """The same inspection of some of its entries."""
@@ -110,7 +103,7 @@ class Inspect:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read something small that `peers` publish: `head`, `last-layer`, `loss`, `degree`, `age`, `mask` ...
+    """Read something small that `peers` publish: one of `READS`, or what a rule keeps in its state.
 
     The answer is a sequence with one array (or number) per peer. Reading `ME` is free.
     """

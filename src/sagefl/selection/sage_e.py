@@ -1,8 +1,9 @@
 """SAGE-E: certify by betting on paired differences, stop when more evidence is not expected to pay.
 
-Beyond the SAGE paper: the same promise (a certified peer is worse than a random draw with probability at most delta,
-`E[R] <= R_RG + delta M`) on a fraction of the evidence, because all neighbours answer the same anchors and the
-wealth process may be looked at as often as one likes (`sagefl.selection.betting`).
+Beyond the SAGE paper: the same promise (a certified peer is no better than a random draw with probability at most
+delta, per decision; `E[R] <= R_RG + delta M`) on a fraction of the evidence, because all neighbours answer the same
+anchors and the wealth process may be looked at as often as one likes (`sagefl.selection.betting`). It assumes anchors
+that are independent of each other and of the models; a pool with copies, or one that shaped the models, is neither.
 
 Stops: `predictive` (rule B, a heuristic), `voi` (rule B0: stopping is right at confidence delta), `none`.
 Options: looks every few anchors or at the paper's stages; a margin; a uniform draw from the certified set instead of
@@ -27,8 +28,6 @@ from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim
 from .requests import Array, Mask, Probe
 from .selector import Draws, Hood
-
-__all__ = ["Gate", "SageE"]
 
 OTHERS = 2  # peers that screening asks beside the leader
 

@@ -1,9 +1,9 @@
 """SAGE-E-trim: trimmed gossip. Drop the peers certified worse than a random draw, draw among the rest.
 
 Committing to the best peer erodes diversity over long runs whatever the evidence; the dual use of the same e-process
-keeps the draw random. The wealth is run on -Y: at most d-1 peers can be better than the mean, so the same threshold
-(d-1)/delta bounds the probability of ever dropping one of them by delta. Its promise concerns the mean risk of the
-survivors, which is then at most R_RG.
+keeps the draw random. The wealth is run on -Y, so with the same threshold d/delta the probability of ever dropping a
+peer that is not worse than the mean is at most delta. Its promise concerns the mean risk of the survivors, which is
+then at most R_RG; it assumes of the anchors what `sagefl.selection.betting` does.
 
 The predictive stop asks whether dropping the next candidate is expected to pay: dropping peer j from s survivors
 lowers their mean risk by (R_j - their mean)/(s - 1), which is at least (R_j - R_RG)/(s - 1).
@@ -21,8 +21,6 @@ from .betting_selector import ALIKE, BettingSelector, Evidence
 from .outcome import Exchange, Reason, Stage, State
 from .predictive import Claim
 from .selector import Draws, Hood
-
-__all__ = ["SageETrim"]
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """SAGE-E-vanilla: best against the rest by exact sign tests.
 
 For the empirically best peer j and every other l let b = #(l wrong, j right), c = #(j wrong, l right); certify iff for
-every l `P(Bin(b + c, 1/2) <= c) <= delta/((d-1) L)`. The same question as Vanilla SAGE (is this the best peer?), but
+every l `P(Bin(b + c, 1/2) <= c) <= delta/(d L)`. The same question as Vanilla SAGE (is this the best peer?), but
 paired and exact instead of two Hoeffding intervals; unresolved decisions gossip. The sign test is about 0-1 losses.
 
-Valid because a wrong certificate must reject the true best peer l against the chosen j: d-1 wrong choices of j, L
-looks, each rejected with probability at most delta/((d-1) L). A single neighbour is taken without a probe.
+Valid because a wrong certificate must reject a peer l that is as good as the chosen j or better: at most d wrong
+choices of j (all of them, if peers tie), L looks, each rejected with probability at most delta/(d L), if the anchors
+are independent of each other and of the models. A single neighbour is taken without a probe.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
 from .requests import Array, Mask
 from .selector import Deciding, Draws, Hood
 from .staged import CertifiedSelector, Look, pairwise_stages
-
-__all__ = ["SageEVanilla", "sign_test"]
 
 TINY = 5e-324  # the smallest positive float: p-values below it still have a logarithm
 
@@ -78,8 +77,8 @@ class SageEVanilla(CertifiedSelector):
         return super().without_probing(hood, rng)
 
     def level(self, hood: Hood) -> float:
-        """What every p-value must not exceed: delta/((d-1) L)."""
-        return self.delta / ((len(hood.peers) - 1) * self.stage_count(hood))
+        """What every p-value must not exceed: delta/(d L)."""
+        return self.delta / (len(hood.peers) * self.stage_count(hood))
 
     def errors(self, losses: Array) -> Mask:
         """Which answers were wrong; losses that are neither 0 nor M (or M in float32) have no sign test."""

@@ -14,8 +14,6 @@ from .sage_vanilla import VanillaSage
 from .selector import Draws, Hood
 from .staged import SAGE_PAPER, Look
 
-__all__ = ["SageNF"]
-
 
 @dataclass(frozen=True)
 class SageNF(VanillaSage):

@@ -19,8 +19,6 @@ from .outcome import CONTINUE, Exchange, Reason, Stage, State
 from .selector import Deciding, Draws, Hood
 from .staged import SAGE_PAPER, CertifiedSelector, Look, pairwise_stages
 
-__all__ = ["SageOS", "SageOSTable"]
-
 
 @dataclass(frozen=True)
 class SageOS(CertifiedSelector):

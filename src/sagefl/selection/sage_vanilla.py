@@ -13,8 +13,6 @@ from .outcome import CONTINUE, Exchange, Reason, Stage, State
 from .selector import Deciding, Draws, Hood
 from .staged import SAGE_PAPER, CertifiedSelector, Look, pairwise_stages
 
-__all__ = ["VanillaSage"]
-
 
 @dataclass(frozen=True)
 class VanillaSage(CertifiedSelector):

@@ -19,8 +19,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LABEL_ERRORS", "BadAnswerError", "Head", "Outputs", "Scoring", "kinds", "scoring", "sent_as"]
-
 Answers = npt.NDArray[Any]
 Head = Callable[[Answers], Any]  # the receiver's own head: latents in, a tensor of logits out
 ROUNDING = 1e-5  # how far above 0 the float32 logarithm of a probability of one may come out

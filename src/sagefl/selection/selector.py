@@ -24,8 +24,6 @@ from .theory import SCHEDULE
 if TYPE_CHECKING:
     from .decision import Decision
 
-__all__ = ["Deciding", "Draws", "Hood", "ProbingSelector", "Selector"]
-
 Deciding = Generator[Request, Any, Exchange]
 """What `decide` is: yields requests, is sent answers, returns an exchange."""
 
@@ -39,6 +37,9 @@ class Hood:
     round: int = 0  # from 0
     rounds: int | None = None  # the length of the run, for rules that plan ahead
     me: Hashable = None  # the receiver's own name, for rules that need it
+    ever: int | None = None  # how many peers can ever be its neighbours, for rules that promise something for a run
+    price: float | None = None  # bytes of one evaluation, in models; None where nobody knows
+    silent: tuple[Peer, ...] = ()  # peers that were asked in this decision and stopped answering
 
     def stages(self, schedule: Sequence[int]) -> list[int]:
         """The schedule truncated to the pool (the paper: to the largest feasible stage)."""
@@ -86,6 +87,9 @@ class Selector(ABC):
     citation: ClassVar[str] = ""
     evidence: ClassVar[str] = "none"  # what it asks of peers
     communication: ClassVar[str] = "1 / 1"  # models merged / transferred per client-round
+    fidelity: ClassVar[str] = (
+        ""  # to its paper: "as published", "adapted: how and why", "inspired by: why" (not ranked)
+    )
     registered: ClassVar[dict[str, type[Selector]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -119,6 +123,10 @@ class Selector(ABC):
         """The most anchors that a decision ever asks about, however large the pool."""
         return SCHEDULE[-1]
 
+    def suited(self, *, latents: bool) -> Selector:
+        """The rule for models that have latents, or have none; only a rule that leaves the choice open differs."""
+        return self
+
     def restarted(self) -> Selector:
         """The rule to go on with when a decision starts over because a peer dropped out.
 
@@ -145,17 +153,20 @@ class Selector(ABC):
         round: int = 0,
         rounds: int | None = None,
         me: Hashable = None,
+        ever: int | None = None,
+        price: float | None = None,
     ) -> Decision:
         """Start one decision in ask-and-answer form.
 
         The caller takes care of two things. `seed` must differ from decision to decision, as `(run, round, client)`
         does: `round` and `me` are there for rules to read and do not enter it, so with a constant seed all clients
         would draw the same peer. And the order of the anchors must be random, fixed before anybody is asked and
-        shuffled again every round: a pool sorted by class voids every certificate.
+        shuffled again every round: a pool sorted by class voids every certificate. Rules that remember also want to
+        know how many peers can `ever` be neighbours, and the `price` of one evaluation in models.
         """
         from .decision import Decision
 
-        return Decision(self, Hood(tuple(peers), anchors, round, rounds, me), seed=seed, state=state)
+        return Decision(self, Hood(tuple(peers), anchors, round, rounds, me, ever, price), seed=seed, state=state)
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
@@ -182,7 +193,7 @@ class ProbingSelector(Selector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        scoring(self.kind, self.loss)
+        _ = self.scorings  # refuses a kind that cannot be scored in this way
 
     @property
     def bound(self) -> float:

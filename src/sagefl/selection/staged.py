@@ -19,8 +19,6 @@ from .outcome import Exchange, Fired, Reason, Stage
 from .requests import Array, Peer, Probe
 from .selector import Draws, Hood, ProbingSelector
 
-__all__ = ["SAGE_PAPER", "CertifiedSelector", "Look", "StagedSelector", "halved", "pairwise_stages"]
-
 SAGE_PAPER = (
     "K. Xiao, Q. Wang, C. Anagnostopoulos. SAGE: Optimal-Stopping Peer Selection for Decentralised Federated Learning."
 )

@@ -8,23 +8,6 @@ from __future__ import annotations
 
 from math import floor, log, sqrt
 
-__all__ = [
-    "DELTA",
-    "PROBE_COST",
-    "SCHEDULE",
-    "can_certify",
-    "certificate_width",
-    "continuation_margin",
-    "degree_condition",
-    "dominance_threshold",
-    "information_bound",
-    "lower_bound",
-    "probe_price",
-    "radius",
-    "stage_cost",
-    "sufficient_anchors",
-]
-
 SCHEDULE = (16, 32, 64, 128)  # anchors m_1 < ... < m_L
 PROBE_COST = 2e-3  # lambda
 DELTA = 0.1

@@ -1,0 +1,254 @@
+"""SAGE-M: remember. One rule for every world, and one guarantee for the whole run.
+
+Peers persist from round to round, so evidence about them can: a few fresh anchors a round are bet on
+(`sagefl.selection.pool`), and the capital of every peer is carried on until it proves that the peer is better or worse
+than a random draw. Then the rule draws among the peers proven better; if there are none, among those not proven worse;
+if nothing is proven, among all, which is gossip. It asks everybody at first, and once in a while afterwards.
+
+What is promised: a peer that was no better than a random draw on the receiver's own pool in every round in which it was
+bet on is *ever* certified better, in the whole run, with probability at most delta/2 for all such peers of a receiver
+together; likewise "worse". Only the receiver's own shuffle is random in this: nothing is assumed about anchors or
+models. It is about the pool, not about new data, and about peers that were *never* better. docs/proof.md has the proof.
+
+Three things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
+recent answers still show a difference of at least `margin`: for "worse" to the neighbourhood, for "better" to those who
+are left. Among peers proven better, those within `margin` of the best are drawn from. And with `outside="home"` a model
+is tried before it is kept: mixed with one's own, it must not raise the error on one's own pool by more than `margin`,
+or one stays at home. That costs no bytes beyond the model, and tells what no answer before the download can: whether
+all neighbours harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from .options import option
+from .outcome import Exchange, Reason, Stage, State
+from .pool import Capital, differences, log_e_value
+from .requests import ME, Array, Inspect, Peer, Probe, Request
+from .scoring import Scoring, kinds, scoring
+from .selector import Deciding, Draws, Hood, ProbingSelector
+from .theory import DELTA
+
+KEEP = 0.7  # share of what was remembered of a peer's advantage that a new look leaves
+HORIZON = 60  # rounds over which the first evidence may be paid off
+GRADED_CLIP = 0.1  # graded losses differ by little: differences are cut here and scaled up
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a receiver remembers besides its capital. Nothing is changed in place."""
+
+    ahead: Mapping[Peer, float] = field(default_factory=dict)  # each peer's recent advantage over the neighbourhood
+    refused: tuple[Peer, ...] = ()  # peers whose model, when last tried, did harm
+    spent: float = 0.0  # bytes of probes so far, in models
+
+    @classmethod
+    def of(cls, state: State) -> Memory:
+        """From a client's state."""
+        return cls(state.get("ahead", {}), tuple(state.get("refused", ())), state.get("spent", 0.0))
+
+    def to_state(self) -> State:
+        """As part of a client's state."""
+        return {"ahead": dict(self.ahead), "refused": list(self.refused), "spent": self.spent}
+
+    def seen(self, peers: Sequence[Peer], losses: Array) -> Memory:
+        """After a look: each peer's advantage on these anchors, and a share of what was known of it."""
+        now = (losses.mean(axis=0) - losses).mean(axis=1).tolist()
+        new = {
+            p: a if p not in self.ahead else KEEP * self.ahead[p] + (1 - KEEP) * a
+            for p, a in zip(peers, now, strict=True)
+        }
+        return replace(self, ahead={**self.ahead, **new})
+
+    def tried(self, peer: Peer, harmful: bool) -> Memory:
+        """After a trial of a peer's model."""
+        others = tuple(p for p in self.refused if p != peer)
+        return replace(self, refused=(*others, peer) if harmful else others)
+
+
+def _kinds_and_auto() -> tuple[str, ...]:
+    return ("auto", *kinds())
+
+
+@dataclass(frozen=True)
+class SageM(ProbingSelector):
+    """A draw among peers proven better than a random draw, else among those not proven worse.
+
+    `certified` means that somebody was taken or dropped by proof. How many peers can ever be neighbours decides the
+    threshold, and the caller says it (`begin(..., ever=...)`); if not said, those met so far are counted, and delta is
+    only as true as that.
+    """
+
+    id: ClassVar[str] = "sage-m"
+    summary: ClassVar[str] = "remember: bet on a few anchors a round until peers are proven better or worse than a draw"
+    citation: ClassVar[str] = "This project (beyond the SAGE paper)."
+    evidence: ClassVar[str] = "answers to a few anchor inputs, remembered over rounds"
+
+    kind: str = option(
+        "auto", "what peers answer; auto: latents where the model has them, else labels", choices=_kinds_and_auto
+    )
+    delta: float = option(DELTA, "chance of ever certifying a peer falsely in the whole run, per receiver", gt=0, lt=1)
+    outside: Literal["gossip", "home"] = option(
+        "gossip",
+        "gossip: always pull somebody; home: try a model before it is kept, and stay at home if it harms",
+    )
+    block: int = option(8, "anchors a round, when it asks", ge=1)
+    patience: int = option(12, "rounds in which a peer is asked at first, unless it is settled before", ge=1)
+    recheck: float = option(0.1, "chance of asking in a later round", ge=0, le=1)
+    margin: float = option(0.1, "differences in risk below this are not acted upon", ge=0)
+    budget: float = option(0.05, f"most bytes of probes as a share of the models', over {HORIZON} rounds or more", gt=0)
+    forget: float = option(1.0, "power of the capital before each bet; below 1 delta holds per round", gt=0, le=1)
+    window: int = option(0, "rounds after which capital begins anew, 0 for never", ge=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Capital(self.delta, peers_ever=1, forget=self.forget, window=self.window)  # whether the two fit together
+
+    @property
+    def scorings(self) -> tuple[Scoring, ...]:
+        """The one form that its options name; `auto` is labels until `suited` knows better."""
+        return (scoring("labels" if self.kind == "auto" else self.kind, self.loss),)
+
+    @property
+    def reach(self) -> int:
+        """A block."""
+        return self.block
+
+    def suited(self, *, latents: bool) -> SageM:
+        """The rule for models that have latents, or that have none."""
+        return self if self.kind != "auto" else replace(self, kind="latents" if latents else "labels")
+
+    # The rule -----------------------------------------------------------------------------------------------------
+
+    def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
+        """Ask if it is time to, bet, and draw by what is proven."""
+        if not hood.peers:
+            return Exchange.none()
+        capital, memory = self.capital(hood, state), Memory.of(state)
+        again = bool(rng("recheck").random() < self.recheck)
+        asked = self.anchors(hood, capital, memory, again)
+        risks = None
+        if asked:
+            losses = (yield Probe(hood.peers, 0, asked, self.scoring)) / self.loss_bound
+            capital = self.bet(hood, capital, losses)
+            memory = replace(memory.seen(hood.peers, losses), spent=memory.spent + self.price(hood, asked))
+            risks = tuple((self.loss_bound * losses.mean(axis=1)).tolist())
+        lists, reason = self.standing(hood, capital, memory, bool(asked))
+        stage = self.stage(hood, capital, asked, risks, reason)
+        if self.outside == "home":
+            return (yield from self.after_trial(lists, reason, stage, capital, memory, again, rng))
+        return self.take(rng.pick(lists[0], "gossip"), reason, stage, capital, memory)
+
+    def standing(
+        self, hood: Hood, capital: Capital, memory: Memory, asked: bool
+    ) -> tuple[list[tuple[Peer, ...]], Reason]:
+        """Whom to draw from, best list first, and why."""
+        proven_better, proven_worse = set(capital.certified_better()), set(capital.certified_worse())
+        ahead = {p: memory.ahead.get(p, 0.0) for p in hood.peers}
+        worse = {p for p in hood.peers if p in proven_worse and ahead[p] <= -self._margin}
+        kept = tuple(p for p in hood.peers if p not in worse) or hood.peers
+        usual = sum(ahead[p] for p in kept) / len(kept)  # whoever only beats those who are dropped anyway is not better
+        better = [p for p in kept if p in proven_better and ahead[p] >= usual + self._margin]
+        if better:
+            best = max(ahead[p] for p in better)
+            return [tuple(p for p in better if ahead[p] >= best - self._margin), kept], Reason.CERTIFIED
+        if len(kept) < len(hood.peers):
+            return [kept], Reason.CERTIFIED
+        if len(hood.peers) == 1:
+            return [kept], Reason.ONLY
+        if not hood.anchors:
+            return [kept], Reason.NO_ANCHORS
+        return [kept], Reason.OPEN if asked else Reason.GATED
+
+    def after_trial(
+        self,
+        lists: Sequence[tuple[Peer, ...]],
+        reason: Reason,
+        stage: Stage,
+        capital: Capital,
+        memory: Memory,
+        again: bool,
+        rng: Draws,
+    ) -> Generator[Request, Any, Exchange]:
+        """Pull, try the mix on one's own pool, and keep it or stay at home; whoever did harm waits for a recheck."""
+        for names in lists:
+            if willing := [p for p in names if again or p not in memory.refused]:
+                peer = rng.pick(willing, "gossip")
+                mine, mixed = yield Inspect((peer,), "anchor", "error", groups=((ME,), (ME, peer)))
+                memory = memory.tried(peer, harmful := bool(mixed - mine > self._margin))
+                if not harmful:
+                    return self.take(peer, reason, stage, capital, memory)
+                break
+        return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
+
+    # Its parts ----------------------------------------------------------------------------------------------------
+
+    def capital(self, hood: Hood, state: State) -> Capital:
+        """What is held at the beginning of the round."""
+        met = len({*state.get("capital", {}), *hood.peers, *hood.silent})
+        return Capital.of(
+            state,
+            round=hood.round,
+            delta=self.delta,
+            peers_ever=met if hood.ever is None else hood.ever,
+            forget=self.forget,
+            window=self.window,
+            rounds=hood.rounds,
+        )
+
+    def anchors(self, hood: Hood, capital: Capital, memory: Memory, again: bool) -> int:
+        """How many anchors to ask about now: a block while somebody is new and unsettled, later once in a while."""
+        if len(hood.peers) + len(hood.silent) < 2:
+            return 0
+        settled = {*capital.certified_better(), *capital.certified_worse()}
+        held = capital.held
+        young = any(p not in settled and (p not in held or held[p].bets < self.patience) for p in hood.peers)
+        asked = min(self.block, hood.anchors)
+        rounds = max(HORIZON, hood.round + 1)
+        affordable = memory.spent + self.price(hood, asked) <= self.budget * rounds
+        return asked if (young or again) and affordable else 0
+
+    def price(self, hood: Hood, anchors: int) -> float:
+        """What asking everybody about so many anchors costs, in models; nothing where nobody knows the bytes."""
+        return (hood.price or 0.0) * anchors * len(hood.peers)
+
+    def bet(self, hood: Hood, capital: Capital, losses: Array) -> Capital:
+        """One bet in each direction on everybody who was asked; silence is held against a peer both ways."""
+        names = (*hood.peers, *hood.silent)
+        told = np.vstack([losses, np.full((len(hood.silent), losses.shape[1]), np.nan)])
+        silent = np.isnan(told) if hood.silent else None
+        clip = 1.0 if self.loss == "error" else GRADED_CLIP
+        better, worse = (log_e_value(differences(told, worse=w, silent=silent, clip=clip)) for w in (False, True))
+        return capital.bet(names, better, worse)
+
+    def take(self, peer: Peer, reason: Reason, stage: Stage, capital: Capital, memory: Memory) -> Exchange:
+        """The exchange with this peer."""
+        make = Exchange.select if reason is Reason.CERTIFIED else Exchange.gossip
+        return make(peer, reason, [stage], self._state(capital, memory))
+
+    def stage(self, hood: Hood, capital: Capital, asked: int, risks: tuple[float, ...] | None, reason: Reason) -> Stage:
+        """The look of this round: capital for and against every peer, and since when."""
+        held = [capital.held.get(p) for p in hood.peers]
+        return Stage(
+            anchors=asked,
+            fired=reason,
+            test="memory",
+            risks=risks,
+            advantage=None if risks is None else sum(risks) / len(risks) - min(risks),
+            wealth=tuple(h.better if h else 0.0 for h in held),
+            against=tuple(h.worse if h else 0.0 for h in held),
+            since=tuple(float(h.since) if h else float(hood.round) for h in held),
+            threshold=capital.needed,
+        )
+
+    @property
+    def _margin(self) -> float:
+        return self.margin / self.loss_bound
+
+    def _state(self, capital: Capital, memory: Memory) -> State:
+        return {**capital.to_state(), **memory.to_state()}
