@@ -8,8 +8,6 @@ from typing import Any
 
 from .errors import UsageError
 
-__all__ = ["nested", "option_name", "parse_method", "parse_options", "parse_value", "split_list"]
-
 ALIASES = {"lambda": "probe_cost"}  # the paper's letter is a keyword in Python, so no option can have that name
 
 
@@ -25,8 +23,10 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_method(spec: str) -> tuple[str, dict[str, Any]]:
-    """`sage-os:probe_cost=0:radius=tight` as an id and its options."""
+    """`sage-os:probe_cost=0:radius=tight` as an id and its options; an id may be `file.py:Class`."""
     id, *options = spec.split(":")
+    if options and options[0].strip().isidentifier():  # an option has a value
+        id = f"{id.strip()}:{options.pop(0).strip()}"
     return id.strip(), parse_options(options)
 
 
@@ -54,6 +54,17 @@ def split_list(text: str) -> list[str]:
         else:
             parts[-1] += sign
     return [part.strip() for part in parts if part.strip()]
+
+
+def number_list(flag: str, text: str) -> list[int]:
+    """`1-5` or `1,4,9` as whole numbers."""
+    first, dash, last = text.partition("-")
+    if dash and first.strip().isdigit() and last.strip().isdigit() and int(first) <= int(last):
+        return list(range(int(first), int(last) + 1))
+    try:
+        return [int(part) for part in split_list(text)]
+    except ValueError:
+        raise UsageError(f"{flag} takes whole numbers as 1-5 or 1,4,9, got {text!r}") from None
 
 
 def nested(options: dict[str, Any]) -> dict[str, Any]:

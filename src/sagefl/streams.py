@@ -13,8 +13,6 @@ from zlib import crc32
 
 import numpy as np
 
-__all__ = ["stream"]
-
 
 @lru_cache(maxsize=256)
 def _code(purpose: str) -> int:

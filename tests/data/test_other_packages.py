@@ -57,7 +57,7 @@ def test_a_package_adds_a_dataset_by_one_entry(installed: Install, empty_machine
     assert listed[5].split()[1:] == ["present:", str(empty_machine.parent / "site" / "plugin.py")]
     said = run(
         "from sagefl.data import DataError, get, load\n"
-        "from sagefl.runs.config import DataConfig\n"
+        "from sagefl.runs.sections import DataConfig\n"
         "print(load('noise').train_x.shape, load('noise').name, get('noise').name)\n"
         "print(DataConfig.model_fields['dataset'].description)\n"
         "for name in ('dots', 'dotz'):\n"

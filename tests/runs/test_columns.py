@@ -156,7 +156,7 @@ class TestAMetricFromOutside:
 
     def test_is_in_comparisons_also_with_runs_from_before(self, tmp_path: Path, known: Callable[..., None]) -> None:
         known()
-        simulated(tmp_path / "old", seed=2)
+        simulated(tmp_path / "old", training={"learning_rate": 2e-3})
         known(BEST)
         run = simulated(tmp_path / "new")
         printed = CliRunner().invoke(app, ["compare", str(tmp_path / "new"), str(tmp_path / "old")]).output

@@ -11,13 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sagefl.topology import Always, Availability, Bernoulli, TopologyError, Trace
+from sagefl.topology import Always, Availability, Bernoulli, Churn, TopologyError, Trace
 
 Interval = Callable[[float, int, float], tuple[float, float]]
 
 
 def test_always() -> None:
     assert Always().active(3, 4, 1).tolist() == [True] * 4
+
+
+@given(share=st.floats(0, 1), clients=st.integers(1, 40), rounds=st.integers(2, 30), seed=st.integers(0, 10**6))
+def test_churn_is_an_interval_of_rounds_for_exactly_the_share(
+    share: float, clients: int, rounds: int, seed: int
+) -> None:
+    there = np.stack([Churn(share, rounds).active(t, clients, seed) for t in range(rounds)])
+    changes = np.abs(np.diff(there.astype(int), axis=0)).sum(0)
+    assert changes.max(initial=0) <= 1  # who has joined stays, who has left stays away
+    assert changes.sum() == round(share * clients)
+    joined = there[-1] & ~there[0]
+    assert joined.sum() == -(-changes.sum() // 2)
+    more = np.stack([Churn((1 + share) / 2, rounds).active(t, clients, seed) for t in range(rounds)])
+    assert (more[:, changes == 1] == there[:, changes == 1]).all()
+
+
+def test_between_joining_and_leaving_the_others_rule() -> None:
+    others = Bernoulli(0.5)
+    assert (Churn(0.0, 9, others).active(3, 50, 1) == others.active(3, 50, 1)).all()
+    assert (Churn(0.6, 9, others).active(3, 50, 1) <= others.active(3, 50, 1)).all()
+    with pytest.raises(TopologyError, match="churn must be a number between 0 and 1"):
+        Churn(1.5, 9)
 
 
 @given(p=st.floats(0, 1), round=st.integers(0, 10**6), clients=st.integers(1, 50), seed=st.integers(0, 2**40))

@@ -106,6 +106,15 @@ def test_an_inactive_client_neither_asks_nor_answers() -> None:
     assert [view.peers(k).tolist() for k in (0, 2, 3, 4)] == [[4], [3], [2, 4], [0, 3]]
 
 
+def test_a_peer_that_is_behind_is_so_on_every_link_on_top_of_its_delay() -> None:
+    graph, behind = build("complete", 6, 1), np.array([0, 4, 0, 0, 2, 0])
+    links = Links(delay=0.5, max_delay=3)
+    for round in (0, 3, 20):
+        plain = neighbourhoods(graph, np.ones(6, bool), links, round, 1)
+        found = neighbourhoods(graph, np.ones(6, bool), links, round, 1, behind)
+        assert (found.staleness == np.minimum(plain.staleness + behind[found.indices], round)).all()
+
+
 @pytest.mark.parametrize("clients", [1, 3])
 def test_isolated_clients(clients: int) -> None:
     graph = Graph.from_edges(clients, [])

@@ -14,7 +14,7 @@ from sagefl.topology import Misbehaviour, TopologyError, false_answers, poison_r
 
 Interval = Callable[[float, int, float], tuple[float, float]]
 
-KINDS = ("wrong-answers", "flatter", "poison", "flatter-poison")
+KINDS = ("wrong-answers", "flatter", "poison", "flatter-poison", "free-rider", "free-noise", "stale")
 
 
 @given(kind=st.sampled_from(KINDS), fraction=st.floats(0, 1), clients=st.integers(1, 200), seed=st.integers(0, 10**9))
@@ -40,12 +40,16 @@ def test_culprits_depend_on_the_seed_and_spare_nobody(interval: Interval) -> Non
 
 
 def test_what_each_kind_does() -> None:
-    does = {kind: (m.lies, m.flatters, m.poisons) for kind in KINDS for m in [Misbehaviour(kind)]}  # type: ignore[arg-type]
+    made = [Misbehaviour(kind, stale=3) for kind in KINDS]  # type: ignore[arg-type]
+    does = {m.kind: (m.lies, m.flatters, m.poisons, m.rides_free, m.history) for m in made}
     assert does == {
-        "wrong-answers": (True, False, False),
-        "flatter": (False, True, False),
-        "poison": (False, False, True),
-        "flatter-poison": (False, True, True),
+        "wrong-answers": (True, False, False, False, 0),
+        "flatter": (False, True, False, False, 0),
+        "poison": (False, False, True, False, 0),
+        "flatter-poison": (False, True, True, False, 0),
+        "free-rider": (False, False, False, True, 0),
+        "free-noise": (False, False, False, True, 0),
+        "stale": (False, False, False, False, 3),
     }
     assert not any((Misbehaviour().lies, Misbehaviour().flatters, Misbehaviour().poisons))
 
@@ -58,6 +62,7 @@ def test_what_each_kind_does() -> None:
         ({"poison": "arsenic"}, "poison must be 'noise' or 'flip', got 'arsenic'"),
         ({"scale": -1.0}, "poison scale must be a number of at least 0"),
         ({"scale": float("inf")}, "poison scale must be finite"),
+        ({"stale": 0}, "stale must be a whole number of at least 1"),
     ],
 )
 def test_bad_settings_are_refused(options: dict[str, object], message: str) -> None:

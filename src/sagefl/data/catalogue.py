@@ -28,8 +28,6 @@ from .idx import parse_idx
 from .user import FunctionDataset
 from .ways import apt, archive, check_archive, download, download_archive, folder_of, members, npm
 
-__all__ = ["CATALOGUE", "EMBEDDED", "ENTRY_POINTS", "NamedDataset", "dataset_names", "datasets"]
-
 EMBEDDED = "fmnist-mini"
 ENTRY_POINTS = "sagefl.datasets"
 NamedDataset: TypeAlias = FileDataset | FunctionDataset

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import DataError
 
-__all__ = ["Dataset", "Inputs", "Labels"]
-
 Inputs = NDArray[np.uint8] | NDArray[np.float32]
 Labels = NDArray[np.int64]
 

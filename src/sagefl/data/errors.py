@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..errors import SageflError
 
-__all__ = ["DataError", "DataMissing"]
-
 
 class DataError(SageflError, ValueError):
     """Data that cannot be used; the message says what was found, what was expected and what to do."""

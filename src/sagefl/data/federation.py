@@ -21,8 +21,6 @@ from .errors import DataError
 from .partition import Indices, Partitioner
 from .roles import Roles, split_roles
 
-__all__ = ["AnchorMode", "Federation"]
-
 AnchorMode = Literal["shuffle", "fixed"]
 
 
@@ -58,13 +56,14 @@ class Federation:
         seed: int,
         anchor: float = 0.1,
         eval: float = 0.1,
+        safety: float = 0.0,
     ) -> Federation:
         """Deal the training split to `clients` and give every sample its role."""
         parts = partitioner.assign(dataset.train_y, clients, stream(seed, "partition"))
         roles = []
         for client, indices in enumerate(parts):
             try:
-                roles.append(split_roles(indices, stream(seed, "roles", client), anchor, eval))
+                roles.append(split_roles(indices, stream(seed, "roles", client), anchor, eval, safety))
             except DataError as error:
                 raise DataError(f"client {client} of {clients}: {error}") from error
         return cls(dataset, roles, seed)

@@ -22,8 +22,6 @@ from .loading import unknown
 from .places import data_dir
 from .ways import ELSEWHERE
 
-__all__ = ["get"]
-
 _ABANDONED = 24 * 3600.0  # seconds
 
 

@@ -21,8 +21,6 @@ from .dataset import Dataset
 from .errors import DataError, DataMissing
 from .places import data_dir, roots
 
-__all__ = ["Contents", "FileDataset", "RawFile", "Say", "Way", "WayFailed", "read_raw"]
-
 Say = Callable[[str], object]
 Contents = Iterator[tuple[str, bytes]]  # one file at a time, to save memory
 

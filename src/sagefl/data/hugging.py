@@ -19,8 +19,6 @@ from ..extras import how_to_install
 from .dataset import Dataset
 from .errors import DataError
 
-__all__ = ["from_hub"]
-
 _OPTIONS = ("config", "train", "test", "image", "label", "owner")
 
 

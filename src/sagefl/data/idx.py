@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from .errors import DataError
 
-__all__ = ["parse_idx"]
-
 _UNSIGNED_BYTE = 0x08
 
 

@@ -11,8 +11,6 @@ from .errors import DataError
 from .hugging import from_hub
 from .user import from_npz, from_reference
 
-__all__ = ["load"]
-
 
 def load(name: str = EMBEDDED, root: Path | str | None = None) -> Dataset:
     """The dataset called `name`, verified.

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from .dataset import Labels
 from .errors import DataError
 
-__all__ = ["IID", "Dirichlet", "Owners", "Partitioner", "Shards"]
-
 Indices = NDArray[np.int64]
 
 

@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["data_dir", "roots"]
-
 SYSTEM = Path("/usr/share/datasets")  # Debian's `dataset-*` packages
 
 
@@ -22,12 +20,17 @@ def _home_cache() -> Path:
     return Path.home() / ".cache"
 
 
+def cache_dir() -> Path:
+    """The package's folder in the user's cache."""
+    return _home_cache() / "sagefl"
+
+
 def data_dir() -> Path:
     """The folder fetched data goes to: `$SAGEFL_DATA` if set, otherwise `sagefl/data` in the user's cache."""
     chosen = os.environ.get("SAGEFL_DATA")
-    return Path(chosen).expanduser() if chosen else _home_cache() / "sagefl" / "data"
+    return Path(chosen).expanduser() if chosen else cache_dir() / "data"
 
 
 def roots() -> tuple[Path, ...]:
     """Every folder searched for data; the first match wins."""
-    return tuple(dict.fromkeys((data_dir(), _home_cache() / "sagefl" / "data", SYSTEM)))
+    return tuple(dict.fromkeys((data_dir(), cache_dir() / "data", SYSTEM)))

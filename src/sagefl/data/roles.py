@@ -1,4 +1,7 @@
-"""The three roles of a client's samples: it trains on some, probes peers with some and is evaluated on some.
+"""The roles of a client's samples: it trains on some, probes peers with some and is evaluated on some.
+
+A fourth role is there only where it is asked for, as nodes do: on `safety` samples every merge is tested, and they are
+never sent to anyone, because whoever has seen them could be good on them alone.
 
 A sample has exactly one role for the whole run. Probing on training data would favour peers that trained on similar
 data, and choosing peers on evaluation data would invalidate every number reported on it; so `Roles` refuses an overlap.
@@ -6,23 +9,22 @@ data, and choosing peers on evaluation data would invalidate every number report
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from .errors import DataError
 from .partition import Indices
 
-__all__ = ["Roles", "split_roles"]
-
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Positions of one client's samples in the training split, by role; disjoint, and none is empty."""
+    """Positions of one client's samples in the training split, by role; disjoint, and none of the three is empty."""
 
     train: Indices
     anchor: Indices
     eval: Indices
+    safety: Indices = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
         for role, part in self.items():
@@ -38,23 +40,27 @@ class Roles:
             )
 
     def items(self) -> tuple[tuple[str, Indices], ...]:
-        """The roles by name."""
-        return (("train", self.train), ("anchor", self.anchor), ("eval", self.eval))
+        """The roles by name; safety only where there is some."""
+        three = (("train", self.train), ("anchor", self.anchor), ("eval", self.eval))
+        return (*three, ("safety", self.safety)) if len(self.safety) else three
 
     @property
     def all(self) -> Indices:
         """Every position the client holds."""
-        return np.concatenate([self.train, self.anchor, self.eval])
+        return np.concatenate([part for _, part in self.items()])
 
     def __len__(self) -> int:
-        return len(self.train) + len(self.anchor) + len(self.eval)
+        return sum(len(part) for _, part in self.items())
 
 
-def split_roles(indices: Indices, rng: np.random.Generator, anchor: float = 0.1, eval: float = 0.1) -> Roles:
+def split_roles(
+    indices: Indices, rng: np.random.Generator, anchor: float = 0.1, eval: float = 0.1, safety: float = 0.0
+) -> Roles:
     """Give each sample its role at random: floor(.1 n) anchors, floor(.1 n) for evaluation, the rest for training.
 
     Every role gets at least one sample, so n must be 3 or more. Anchors are in random order, so any prefix of them is a
-    uniform sample of the client's data.
+    uniform sample of the client's data. `safety` takes its floor(safety n) samples from those for training, so that
+    anchors and evaluation are the same with it and without.
     """
     n = len(indices)
     if not (anchor > 0 and eval > 0 and anchor + eval < 1):
@@ -69,8 +75,11 @@ def split_roles(indices: Indices, rng: np.random.Generator, anchor: float = 0.1,
             "Raise min_samples, or use fewer clients or more data"
         )
     shuffled = rng.permutation(indices)
+    train = shuffled[n_anchor + n_eval :]
+    n_safety = min(int(np.floor(safety * n + 1e-9)), len(train) - 1)
     return Roles(
-        train=shuffled[n_anchor + n_eval :],
+        train=train[n_safety:],
         anchor=shuffled[:n_anchor],
         eval=shuffled[n_anchor : n_anchor + n_eval],
+        safety=train[:n_safety],
     )

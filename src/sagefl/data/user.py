@@ -6,24 +6,21 @@ Files are never unpickled. A function is the user's own code and runs with the u
 
 from __future__ import annotations
 
-import importlib
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..references import is_reference, load
 from .dataset import Dataset
 from .errors import DataError
-
-__all__ = ["FunctionDataset", "from_npz", "from_reference"]
+from .reading import watched
 
 _SPELLINGS = (("x_train", "y_train", "x_test", "y_test"), ("train_x", "train_y", "test_x", "test_y"))
 _EXPECTED = "expected the arrays x_train, y_train, x_test, y_test (or train_x, train_y, test_x, test_y)"
@@ -63,9 +60,12 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def from_reference(reference: str) -> Dataset:
-    """The dataset that `module:function` returns; modules in the current folder are found."""
-    with _current_folder_importable():
+    """The dataset that `module:function` or `file.py:function` returns; modules in the current folder are found."""
+    before = list(sys.path)
+    try:
         return _call(_resolve(reference), reference)
+    finally:
+        sys.path[:] = before
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class FunctionDataset:
 
 def _call(function: Callable[[], Any], name: str) -> Dataset:
     try:
-        result = function()
+        with watched(name):
+            result = function()
     except DataError:
         raise
     except Exception as error:
@@ -106,11 +107,10 @@ def _call(function: Callable[[], Any], name: str) -> Dataset:
 
 
 def _resolve(reference: str) -> Callable[[], Any]:
-    module, _, attribute = reference.partition(":")
-    if not module or not attribute:
+    if not is_reference(reference):
         raise DataError(f"{reference!r} is not of the form module:function")
     try:
-        target: Any = reduce(getattr, attribute.split("."), importlib.import_module(module))
+        target: Any = load(reference)
     except Exception as error:  # whatever a user's module raises while it is imported
         raise DataError(
             f"cannot load dataset {reference!r}: {type(error).__name__}: {error}. "
@@ -119,14 +119,3 @@ def _resolve(reference: str) -> Callable[[], Any]:
     if not callable(target):
         raise DataError(f"{reference} is a {type(target).__name__}; expected a function that returns the data")
     return target  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(here)

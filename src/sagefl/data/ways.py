@@ -24,9 +24,6 @@ from ..extras import how_to_install
 from .errors import DataError
 from .files import Contents, FileDataset, Say, Way, WayFailed, read_raw
 
-__all__ = ["ELSEWHERE", "Unpack", "apt", "archive", "check_archive", "download", "download_archive", "folder_of"]
-__all__ += ["members", "npm"]
-
 Unpack = Callable[[FileDataset, Path], Contents]
 _HEADERS = 1 << 16
 

@@ -15,8 +15,6 @@ import numpy as np
 from ..streams import stream
 from ._common import BoolArray, Seed, TopologyError, numbered_fields, probability, whole
 
-__all__ = ["Always", "Availability", "Bernoulli", "Trace"]
-
 Beyond = Literal["cycle", "hold"]
 
 
@@ -54,6 +52,33 @@ class Bernoulli:
         """A fresh draw keyed by `(seed, "availability", round)`."""
         rng = stream(seed, "availability", whole("round", round))
         return rng.random(whole("clients", clients, 1)) < self.p
+
+
+@dataclass(frozen=True)
+class Churn:
+    """Some clients join late and some leave for good; between that they are active as `others` says.
+
+    Of exactly `round(share * clients)` clients every other one joins and the rest leave, each before a round drawn
+    uniformly from 1 to `rounds` - 1. Those of a smaller share are among those of a larger one.
+    """
+
+    share: float
+    rounds: int
+    others: Availability = Always()
+
+    def __post_init__(self) -> None:
+        probability("churn", self.share)
+        whole("rounds", self.rounds, 1)
+
+    def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
+        """Draws are keyed by `(seed, "churn")` alone: a client that has left stays away."""
+        active = self.others.active(round, clients, seed)
+        rng = stream(seed, "churn")
+        order, when = rng.permutation(clients), rng.integers(1, max(self.rounds, 2), size=clients)
+        for place, client in enumerate(order[: int(np.rint(self.share * clients))]):
+            joins = place % 2 == 0
+            active[client] &= bool(round >= when[client]) if joins else bool(round < when[client])
+        return active
 
 
 @dataclass(frozen=True)

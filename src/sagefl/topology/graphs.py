@@ -23,8 +23,6 @@ from ..selection.registry import nearest
 from ..streams import stream
 from ._common import IntArray, TopologyError, frozen, number, numbered_fields, probability, whole
 
-__all__ = ["ATTEMPTS", "EXACT_ER_CLIENTS", "Graph", "GraphKind", "build"]
-
 GraphKind = Literal["er", "ba", "ring", "regular", "ws", "torus", "complete", "file"]
 KINDS = get_args(GraphKind)
 

@@ -18,8 +18,6 @@ from ..streams import stream
 from ._common import BoolArray, IntArray, Seed, TopologyError, frozen, probability, whole
 from .graphs import Graph
 
-__all__ = ["LinkState", "Links", "View", "neighbourhoods"]
-
 
 @dataclass(frozen=True, eq=False)
 class LinkState:
@@ -94,8 +92,13 @@ class View:
         return np.diff(self.indptr)
 
 
-def neighbourhoods(graph: Graph, active: npt.ArrayLike, links: Links, round: int, seed: Seed) -> View:
-    """Who can ask whom: both clients are active and the link between them works."""
+def neighbourhoods(
+    graph: Graph, active: npt.ArrayLike, links: Links, round: int, seed: Seed, behind: npt.ArrayLike = 0
+) -> View:
+    """Who can ask whom: both clients are active and the link between them works.
+
+    `behind` says of every client how many rounds old what it hands over is, before any delay of the link.
+    """
     present = np.asarray(active)
     if present.dtype != np.bool_ or present.shape != (graph.clients,):
         raise TopologyError(
@@ -105,5 +108,6 @@ def neighbourhoods(graph: Graph, active: npt.ArrayLike, links: Links, round: int
     state = links.sample(graph, round, seed)
     keep = present[graph.receivers] & present[graph.indices] & state.ok
     kept_before = np.concatenate([[0], np.cumsum(keep)])
-    rows = kept_before[graph.indptr], graph.indices[keep], state.age[keep]
+    age = np.minimum(state.age + np.broadcast_to(behind, graph.clients)[graph.indices], round)
+    rows = kept_before[graph.indptr], graph.indices[keep], age[keep]
     return View(*(frozen(part) for part in rows))

@@ -5,6 +5,9 @@
 - `flatter`: answers every probe with the true label, so it looks like the best peer; its model is honest
 - `poison`: answers honestly but hands over a ruined model
 - `flatter-poison`: both; it looks like the best peer, and whoever believes it gets the ruined model
+- `free-rider`: publishes its initial model every round, and answers from it
+- `free-noise`: publishes noise as long as its model, new every round, and answers from it
+- `stale`: answers from and hands over the model it had some rounds ago
 
 The same clients misbehave for the whole run. They lie to others, not to themselves: their own training and evaluation
 stay honest.
@@ -21,9 +24,9 @@ import numpy.typing as npt
 from ..streams import stream
 from ._common import BoolArray, Seed, TopologyError, number, probability, whole
 
-__all__ = ["Misbehaviour", "MisbehaviourKind", "false_answers", "poison_row", "wrong_labels"]
-
-MisbehaviourKind = Literal["none", "wrong-answers", "flatter", "poison", "flatter-poison"]
+MisbehaviourKind = Literal[
+    "none", "wrong-answers", "flatter", "poison", "flatter-poison", "free-rider", "free-noise", "stale"
+]
 Poison = Literal["noise", "flip"]
 Label = TypeVar("Label", bound=np.integer)
 Weight = TypeVar("Weight", bound=np.floating)
@@ -31,18 +34,23 @@ Weight = TypeVar("Weight", bound=np.floating)
 
 @dataclass(frozen=True)
 class Misbehaviour:
-    """How a `fraction` of the clients misbehaves; `poison` and `scale` are the mode and scale of `poison_row`."""
+    """How a `fraction` of the clients misbehaves; `poison` and `scale` are the mode and scale of `poison_row`.
+
+    `stale` is how many rounds old the models of stale peers are.
+    """
 
     kind: MisbehaviourKind = "none"
     fraction: float = 0.0
     poison: Poison = "noise"
     scale: float = 1.0
+    stale: int = 5
 
     def __post_init__(self) -> None:
         if self.kind not in (kinds := get_args(MisbehaviourKind)):
             raise TopologyError(f"unknown misbehaviour {self.kind!r}; known: {', '.join(kinds)}")
         _check_poison(self.poison, self.scale)
         probability("misbehaviour fraction", self.fraction)
+        whole("stale", self.stale, 1)
 
     @property
     def lies(self) -> bool:
@@ -58,6 +66,16 @@ class Misbehaviour:
     def poisons(self) -> bool:
         """Whether culprits hand over a `poison_row`."""
         return self.kind in ("poison", "flatter-poison")
+
+    @property
+    def rides_free(self) -> bool:
+        """Whether culprits publish something else than what they trained, and answer from that."""
+        return self.kind in ("free-rider", "free-noise")
+
+    @property
+    def history(self) -> int:
+        """How many rounds old culprits' models are, and so how many older snapshots must be kept for them."""
+        return self.stale if self.kind == "stale" else 0
 
     def culprits(self, clients: int, seed: Seed) -> BoolArray:
         """Which clients misbehave: exactly `round(fraction * clients)`, or nobody if the kind is `none`.
