@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready# every command but those of rare extras
 STAMP  := $(VENV)/.installed# and what tests and documentation need
 
-.PHONY: demo test test-slow lint types unit docs setup bench clean
+.PHONY: demo test test-slow lint types unit lock docs setup bench clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,11 @@ unit: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow -n auto --maxprocesses 4 --dist loadfile
+
+lock: setup
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra sim --extra study --extra node --extra view -c constraints.txt \
+		--generate-hashes --no-header --no-emit-index-url --no-annotate -o requirements.lock
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

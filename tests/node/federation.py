@@ -20,7 +20,7 @@ from sagefl.node.identity import Authority, Identity
 from sagefl.node.loop import Node
 from sagefl.node.service import PeerService, Server
 from sagefl.node.swarm import free_ports
-from sagefl.node.wire import node_pb2_grpc as rpc
+from sagefl.node.wire.rpc import serve_calls
 
 NAMES = ("alice", "bob", "mallory", "carol")
 CLASSES = 4
@@ -105,13 +105,13 @@ class Federation:
             server.stop(0.1)
 
     @contextmanager
-    def bad(self, name: str, service: Callable[[PeerService], rpc.PeerServicer], **settings: Any) -> Iterator[Node]:
+    def bad(self, name: str, service: Callable[[PeerService], object], **settings: Any) -> Iterator[Node]:
         """A peer whose service is `service(honest service)`, over the real transport with a real identity."""
         node = self.node(name, tuple(n for n in NAMES if n != name), **settings)
         node._publish(*node.learner.train(0))
         threads = ThreadPoolExecutor(8)
         server, servicer = grpc.server(threads), service(PeerService(node.published))
-        rpc.add_PeerServicer_to_server(servicer, server)
+        serve_calls(servicer, server)
         pair = [(node.identity.key, node.identity.certificate)]
         credentials = grpc.ssl_server_credentials(pair, node.identity.ca, require_client_auth=True)
         server.add_secure_port(node.config.listen, credentials)

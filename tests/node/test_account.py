@@ -20,7 +20,11 @@ from sagefl.node.status import read_status
 from sagefl.runs import files
 from sagefl.selection.scoring import LABEL_ERRORS
 
-PRIVATE: dict[str, Any] = {"privacy": {"mechanism": "k-rr", "epsilon": 0.5}, "rounds": 1, "method": {"id": "rg"}}
+PRIVATE: dict[str, Any] = {
+    "privacy": {"mechanism": "k-rr", "epsilon": 0.5, "budget": 1e6},
+    "rounds": 1,
+    "method": {"id": "rg"},
+}
 
 
 def ask(federation: Federation, me: str, name: str, inputs: slice) -> None:
@@ -133,6 +137,7 @@ def test_where_the_account_cannot_be_written_nothing_is_answered(
                 ask(federation, "alice", "bob", slice(0, 64))
         assert bob.published.account.held() == {}
         assert bob.journal.counts[("internal-error", "alice")] > 0
+        bob.journal.flush()
         assert "cannot write the privacy account" in (Path(bob.config.directory) / "events.log").read_text()
         ask(federation, "alice", "bob", slice(0, 64))  # there is space again
         assert bob.published.account.held() == {"alice": 64}

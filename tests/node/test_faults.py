@@ -27,7 +27,6 @@ from sagefl.node.service import PeerService
 from sagefl.node.snapshots import Snapshot, block_digest, payload
 from sagefl.node.verify import decode_answers
 from sagefl.node.wire import node_pb2 as wire
-from sagefl.node.wire import node_pb2_grpc as rpc
 from sagefl.runs import checkpoint, files
 from sagefl.selection.scoring import Outputs, scoring
 
@@ -35,7 +34,7 @@ MALLORY = NAMES.index("mallory")
 BOB = NAMES.index("bob")
 
 
-class Base(rpc.PeerServicer):
+class Base:
     """Answers like its honest original, except where a subclass does not."""
 
     def __init__(self, honest: PeerService) -> None:
@@ -218,7 +217,7 @@ CASES: dict[str, tuple[type[Base], str, dict[str, Any]]] = {
     "another layout": (_described(layout="00" * 32), "other-layout", PROBED),
     "another number of classes": (_described(classes=7), "other-data", PROBED),
     "other privacy": (_described(mechanism="k-rr", epsilon=1.0), "other-privacy", PROBED),
-    "no anchors allowed": (_described(max_anchors=0), "malformed", PROBED),
+    "one anchor at a time": (_described(max_anchors=1), "small-batches", PROBED),
     "a digest of three bytes": (_described(digest=b"abc"), "malformed", PROBED),
     "too few labels": (_answered(_set("answers", lambda a: a[:-1])), "wrong-shape", PROBED),
     "no labels": (_answered(_set("answers", lambda a: b"")), "wrong-shape", PROBED),
@@ -234,7 +233,7 @@ CASES: dict[str, tuple[type[Base], str, dict[str, Any]]] = {
     "a truncated stream": (_sent(_truncated), "truncated", PULLED),
     "an endless stream": (_sent(_endless), "endless", PULLED),
     "an endless stream of nothing": (_sent(_nothing_for_ever), "malformed", PULLED),
-    "a stream that drips": (_sent(_drip), "no-answer", PULLED),
+    "a stream that drips": (_sent(_drip), "too-slow", {**PULLED, "exchange": {"transfer_deadline": 30.0}}),
     "an announced petabyte": (_sent(_boastful), "oversized", PULLED),
     "an empty stream": (_sent(lambda self: iter(())), "truncated", PULLED),
     "not safetensors": (_sent(lambda self: _whole(b"garbage" * 99)), "malformed", PULLED),
@@ -257,7 +256,8 @@ def test_a_bad_neighbour_is_counted_logged_and_never_merged(federation: Federati
         began = time.monotonic()
         assert alice.run() is not None
     assert time.monotonic() - began < 2 * (2 * 2.0 + 2.0) + 5  # deadlines of both rounds, and the work itself
-    assert alice.journal.counts[(f"fault-{kind}", "mallory")] == 2  # once a round
+    times = 1 if kind in ("no-answer", "too-slow") else 2  # once a round; who cost time is left alone for the next
+    assert alice.journal.counts[(f"fault-{kind}", "mallory")] == times
     events = [json.loads(line) for line in (Path(alice.config.directory) / "events.log").read_text().splitlines()]
     assert any(e["event"] == f"fault-{kind}" and e["peer"] == "mallory" and e["why"] for e in events)
     decisions = _decisions(alice)
@@ -352,7 +352,7 @@ def test_without_active_neighbours_a_node_goes_on_training(federation: Federatio
         assert alice.run() is not None
     assert _decisions(alice)["reason"].to_list() == ["none", "none"]
     assert not torch.equal(alice.learner.population.params[0], start)
-    assert alice.journal.total("fault-no-answer") == 4
+    assert alice.journal.total("fault-no-answer") == 2  # then they are looked for in the background
 
 
 def test_a_node_that_is_told_to_wait_begins_with_neighbours_that_train_longer(

@@ -24,9 +24,9 @@ from sagefl.node.identity import Authority, Identity, fingerprint
 from sagefl.node.loop import Node
 from sagefl.node.swarm import merge_runs
 from sagefl.node.wire import node_pb2 as wire
-from sagefl.runs.config import ConfigError
 from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
+from sagefl.runs.sections import ConfigError
 from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
 from sagefl.selection.scoring import LABEL_ERRORS, scoring
@@ -400,6 +400,7 @@ def test_over_the_request_limit_there_is_a_clear_status_and_others_are_served(fe
         assert codes.count(Code.RESOURCE_EXHAUSTED) == 1000 - codes.count(Code.OK)
         assert federation.client("alice", "bob").health().serving
         assert bob.journal.counts[("over-limit", "mallory")] == codes.count(Code.RESOURCE_EXHAUSTED)
+        bob.journal.flush()
         written = (Path(bob.config.directory) / "events.log").read_text() if bob.journal.path.exists() else ""
         assert written.count("over-limit") <= 61  # counted in full, written sparingly
 
@@ -456,13 +457,13 @@ def test_a_caller_that_is_told_to_wait_waits_and_comes_back(federation: Federati
 
 @pytest.mark.parametrize("mechanism", ["k-rr", "bitwise"])
 def test_private_answers_are_noisy_memoised_and_accounted(federation: Federation, mechanism: str) -> None:
-    privacy = {"privacy": {"mechanism": mechanism, "epsilon": 0.5}, "method": {"id": "aq-128"}}
+    privacy = {"privacy": {"mechanism": mechanism, "epsilon": 0.5, "budget": 1000.0}, "method": {"id": "aq-128"}}
     with federation.honest("bob", **privacy) as bob:
         client = federation.client("alice", "bob")
         digest = bytes(client.describe().digest)
         x = tiny().train_x[:64]
         first = client.probe(LABEL_ERRORS, x, digest)
-        assert client.probe(LABEL_ERRORS, x, digest) == first  # asking again averages nothing away
+        assert client.probe(LABEL_ERRORS, x, digest) == first
         assert client.probe(LABEL_ERRORS, x[32:], digest) == first[len(first) // 2 :]
         plain = bob.published.snapshots.find().infer(x).argmax(1).numpy()
         if mechanism == "k-rr":
@@ -481,7 +482,7 @@ def test_private_answers_are_noisy_memoised_and_accounted(federation: Federation
 @pytest.mark.parametrize("kind", ["latents", "probs"])
 def test_a_private_node_that_nobody_would_answer_does_not_start(federation: Federation, kind: str) -> None:
     """Private neighbours answer labels only: it would train for ever without an exchange."""
-    settings = {"privacy": {"mechanism": "k-rr"}, "method": {"id": "sage-os", "options": {"kind": kind}}}
+    settings = {"privacy": {"mechanism": "k-rr", "budget": 9.0}, "method": {"id": "sage-os", "options": {"kind": kind}}}
     with pytest.raises(UsageError, match=rf"perturbs labels, but sage-os probes for {kind}: set .* kind=labels"):
         federation.node("alice", ("bob",), **settings)
     assert not (federation.home / "runs").exists()
@@ -492,7 +493,7 @@ def test_a_private_nodes_run_says_so_and_other_rules_are_priced_alike_on_its_los
 
     With two neighbours and this schedule lambda (p - q) never stops for cost and lambda does at 16, whatever is told.
     """
-    privacy = {"privacy": {"mechanism": "k-rr", "epsilon": 1.0}, "rounds": 3}
+    privacy = {"privacy": {"mechanism": "k-rr", "epsilon": 1.0, "budget": 1e6}, "rounds": 3}
     rule = {"schedule": (8, 16, 32), "probe_cost": 0.05}
     with federation.honest("bob", **privacy), federation.honest("carol", **privacy):
         alice = federation.node("alice", ("bob", "carol"), method={"id": "sage-os", "options": rule}, **privacy)

@@ -27,7 +27,7 @@ from sagefl.runs.losses import losses_path, read_losses
 from sagefl.runs.replaying import replay_one
 from sagefl.runs.rundir import RunDirectory
 
-ROUNDS = 40  # long enough for a node to be restarted meanwhile, on a machine with other work
+ROUNDS = 60  # long enough for a node to be restarted meanwhile, on a machine with other work
 SOON = 240.0  # seconds: generous, for machines with other work
 
 
@@ -96,7 +96,7 @@ def events(swarm: Swarm, name: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, dict[str, Any]]:
     """Four nodes; one is killed and restarted, one is stopped for a while, and all finish."""
-    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.4, "deadline": 1.0, "wait": 60.0}}
+    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.9, "deadline": 1.0, "wait": 60.0}}
     notes: dict[str, Any] = {}
     with tiny_swarm(tmp_path_factory.mktemp("swarm") / "out", 4, **settings) as swarm:
         wait_until(lambda: rounds(swarm)["node-2"] >= 2)

@@ -12,15 +12,7 @@ import typer
 from ..settings import nested, parse_options
 from .common import console, fail, friendly_errors, number, table
 
-__all__ = ["add_to"]
-
 group = typer.Typer(help="A real peer: identities, running, status.", no_args_is_help=True)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.add_typer(group, name="node")
-    app.command()(swarm)
 
 
 @group.command()
@@ -94,6 +86,55 @@ def status(
         return
     for line in _status_lines(found):
         typer.echo(line)
+
+
+@group.command()
+def renew(
+    folder: Annotated[Path, typer.Argument(help="The federation's folder.")],
+    names: Annotated[list[str], typer.Argument(help="Nodes whose certificates get a new term.")],
+    days: Annotated[float, typer.Option(min=0, help="How long the new certificates are valid.")] = 365,
+) -> None:
+    """Give nodes new certificates for the keys they have."""
+    with friendly_errors():
+        from ..node.identity import Authority
+
+        authority = Authority(folder / "authority")
+        for name in names:
+            made = authority.renew(folder / name, days)
+            console().print(f"{folder / name / 'node.pem'}  until {made.not_valid_after_utc:%F}")
+        console().print("Copy each node.pem over the one in its node's identity folder; running nodes read it anew.")
+
+
+@group.command()
+def health(
+    config: Annotated[Path, typer.Argument(help="The node's TOML config.")],
+    live: Annotated[bool, typer.Option("--live", help="Whether it runs at all, not whether it is ready.")] = False,
+) -> None:
+    """Ask a running node by its health service, with its own certificate; exit status 0 if it is ready, else 1."""
+    with friendly_errors():
+        from ..node.client import ask_health
+        from ..node.config import NodeConfig
+
+        answer = ask_health(NodeConfig.read(config), "live" if live else "ready")
+    typer.echo(answer)
+    raise typer.Exit(0 if answer == "serving" else 1)
+
+
+@group.command()
+def verify(
+    where: Annotated[Path, typer.Argument(help="The node's config or its run directory.")],
+) -> None:
+    """Check a node's audit log: the chain of its hashes, and every recorded decision against it."""
+    with friendly_errors():
+        from ..node.audit import heads, verify
+        from ..node.config import NodeConfig
+
+        directory = where if where.is_dir() else Path(NodeConfig.read(where).directory)
+        rounds, wrong = verify(directory, heads(directory))
+    for line in wrong:
+        typer.echo(line)
+    typer.echo(f"{rounds} rounds, {len(wrong)} found wrong" if wrong else f"{rounds} rounds, all as they were recorded")
+    raise typer.Exit(1 if wrong else 0)
 
 
 @group.command("config")

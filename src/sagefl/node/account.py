@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import threading
 from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 
-from ..runs.files import write_text
+from ..runs.files import make_durable, write_text
 from ..selection.private import PrivacyAccount
 from ..selection.requests import Peer
 from .errors import NodeError
-
-__all__ = ["BLOCK", "KeptAccount"]
 
 BLOCK = 1024  # answers reserved at once for one neighbour: a write of a few milliseconds for every eight probes of 128
 
@@ -62,6 +61,11 @@ class KeptAccount(PrivacyAccount):
                 self._reserve({**self._reserved, receiver: total + BLOCK})
             super().answered(receiver, count)
 
+    def spent(self, receiver: Peer, more: int = 0) -> float:
+        """Privacy loss towards one receiver so far, and with `more` answers."""
+        with self._lock:
+            return self.epsilon * (self.answers.get(receiver, 0) + more)
+
     def close(self) -> None:
         """Write the exact numbers and count no more; after this another process may continue with the file."""
         with self._lock:
@@ -94,14 +98,21 @@ class KeptAccount(PrivacyAccount):
 
     def _write(self, reserved: Mapping[Peer, int]) -> None:
         write_text(self.path, json.dumps({"epsilon": self.epsilon, "answers": reserved}, indent=1))
-        _make_durable(self.path.parent)
+        make_durable(self.path.parent)
         self._reserved = dict(reserved)
 
 
-def _make_durable(folder: Path) -> None:
-    """Without this, a machine that loses power might come back with the old file."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def beside(directory: Path, what: str) -> Path:
+    """A file beside a run directory, which survives its removal: answers that were given stay given."""
+    return directory.with_name(f"{directory.name}.{what}")
+
+
+def secret_beside(directory: Path) -> bytes:
+    """The key of a node's noise; kept on disk, because fresh noise after a restart could be averaged out."""
+    path = beside(directory, "secret")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+    return path.read_bytes()

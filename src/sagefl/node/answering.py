@@ -21,8 +21,6 @@ from torch import Tensor
 
 from .snapshots import Snapshot
 
-__all__ = ["Answering"]
-
 TOGETHER = 512  # inputs in one forward pass, unless one request alone has more
 
 

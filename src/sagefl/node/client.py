@@ -11,8 +11,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,17 +23,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ..selection.scoring import Scoring
-from .config import host_and_port
+from .config import NodeConfig, host_and_port
 from .errors import Fault
 from .gate import NAME_HEADER
 from .identity import Identity, Refused
-from .limits import WINDOW
+from .limits import KEEPALIVE, WINDOW
+from .watch import Watch
 from .wire import node_pb2 as wire
-from .wire import node_pb2_grpc as rpc
-
-__all__ = ["PeerClient"]
+from .wire.rpc import PeerStub
 
 BACKOFF = 0.05  # seconds before the first retry, doubled each time
+PROGRESS = 64 * 1024  # bytes of a model that must arrive within each deadline, unless fewer are left
 MESSAGE = 4 * 2**20  # largest single message accepted; answers and chunks are far smaller
 
 
@@ -60,6 +61,18 @@ class PeerClient:
         self._calls: Any = None  # the stub over that channel
         self._certificate: x509.Certificate | None = None
         self._lock = threading.Lock()
+        self._over = False  # no more calls
+        self._left = float("inf")  # seconds of answering time that are left in this decision
+        self._watch = Watch()
+
+    def allow(self, seconds: float) -> None:
+        """From now on the neighbour has so much time for all its answers together; a call that exceeds it fails."""
+        self._left = seconds
+
+    def give_up(self) -> None:
+        """End every call under way, and make no more."""
+        self._over = True
+        self.close()
 
     # Calls --------------------------------------------------------------------------------------------------------
 
@@ -103,7 +116,7 @@ class PeerClient:
             try:
                 return self._gather(stream, most)
             finally:
-                stream.cancel()
+                stream.cancel()  # frees the neighbour's place at once if something was wrong
 
         content: bytes = self._attempts(attempt, end)
         self._count(request.ByteSize(), len(content))
@@ -133,13 +146,21 @@ class PeerClient:
             stub = self._stub(remaining)
             return getattr(stub, method)(request, timeout=remaining, metadata=self._metadata())
 
-        answer = self._attempts(attempt, time.monotonic() + self.deadline)
+        began = time.monotonic()
+        if self._left <= 0:
+            raise Fault("too-slow", "it has used up its time in this decision")
+        try:
+            answer = self._attempts(attempt, began + min(self.deadline, self._left))
+        finally:
+            self._left -= time.monotonic() - began
         self._count(request.ByteSize(), answer.ByteSize())
         return answer
 
     def _attempts(self, attempt: Callable[[float], Any], end: float) -> Any:
         """Try until it works, the neighbour refuses, or time is up."""
         for number in range(self.retries + 1):
+            if self._over:
+                raise Fault("no-answer", "this node is stopping")
             pause = BACKOFF * 2**number
             try:
                 return attempt(max(end - time.monotonic(), 0.001))
@@ -157,23 +178,40 @@ class PeerClient:
             time.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _gather(self, stream: Iterator[wire.Chunk], most: int) -> bytes:
+    def _gather(self, stream: Any, most: int) -> bytes:
+        """All chunks of a stream that keeps coming; it ends as soon as too little arrives within a deadline."""
         parts: list[bytes] = []
-        size = total = 0
-        for chunk in stream:
-            if not parts:
-                total = chunk.total
-                if not 0 < total <= most:
-                    raise Fault("oversized", f"it announces {total} bytes, expected 1 to {most}")
-            if not chunk.data:
-                raise Fault("malformed", "it sent an empty chunk")
-            size += len(chunk.data)
-            if size > total:
-                raise Fault("endless", f"it sent more than the {total} bytes it announced")
-            parts.append(chunk.data)
+        size = total = due = 0
+        stalled = self._watch.later(self.deadline, stream.cancel)
+        try:
+            for chunk in stream:
+                total, size = self._check_chunk(chunk, size, total, most, first=not parts)
+                parts.append(chunk.data)
+                if size - due >= PROGRESS:
+                    stalled.call_off()
+                    stalled, due = self._watch.later(self.deadline, stream.cancel), size
+        except grpc.RpcError:
+            if stalled.fired:
+                raise Fault("too-slow", f"less than {PROGRESS} bytes of its model in {self.deadline:g} s") from None
+            raise
+        finally:
+            stalled.call_off()
         if size != total or not parts:
             raise Fault("truncated", f"it sent {size} of {total} bytes")
         return b"".join(parts)
+
+    @staticmethod
+    def _check_chunk(chunk: wire.Chunk, size: int, total: int, most: int, *, first: bool) -> tuple[int, int]:
+        """The bytes announced and the bytes so far, with this chunk."""
+        if first:
+            total = chunk.total
+            if not 0 < total <= most:
+                raise Fault("oversized", f"it announces {total} bytes, expected 1 to {most}")
+        if not chunk.data:
+            raise Fault("malformed", "it sent an empty chunk")
+        if size + len(chunk.data) > total:
+            raise Fault("endless", f"it sent more than the {total} bytes it announced")
+        return total, size + len(chunk.data)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return ((NAME_HEADER, self.me),) if self.identity is None else ()
@@ -188,13 +226,14 @@ class PeerClient:
     def _stub(self, remaining: float) -> Any:
         with self._lock:
             if self._channel is None:
-                self._channel = self._connect(remaining)
-                self._calls = rpc.PeerStub(self._channel)  # type: ignore[no-untyped-call]
+                self._channel = self._connect(min(remaining, self.deadline))
+                self._calls = PeerStub(self._channel)
             return self._calls
 
     def _connect(self, remaining: float) -> grpc.Channel:
         options = [
             *WINDOW,
+            *KEEPALIVE,
             ("grpc.max_receive_message_length", self.max_answer),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),
@@ -225,6 +264,24 @@ class PeerClient:
         except Refused as refused:
             raise Fault(f"refused-{refused.kind}", str(refused)) from None
         return certificate
+
+
+def ask_health(config: NodeConfig, service: str) -> str:
+    """What a node on this machine says of itself: serving, not serving, or why it cannot be asked."""
+    identity = Identity.load(Path(config.identity))
+    host, port = host_and_port(config.listen)
+    address = f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else config.listen
+    credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
+    options = [("grpc.ssl_target_name_override", config.name), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.secure_channel(address, credentials, options) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check", wire.HealthCheck.SerializeToString, wire.HealthStatus.FromString
+        )
+        try:
+            status = check(wire.HealthCheck(service=service), timeout=config.exchange.deadline).status
+        except grpc.RpcError as error:
+            return f"no answer: {error.code().name}"
+    return "serving" if status == 1 else "not serving"
 
 
 def _fault(error: grpc.RpcError) -> Fault:

@@ -15,23 +15,19 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..methods import Method, method
-from ..runs.config import (
+from ..runs.config import RunConfig, checked, read_toml
+from ..runs.sections import (
     DataConfig,
     EvaluationConfig,
     MethodConfig,
     ModelConfig,
-    RunConfig,
     TopologyConfig,
     TrainingConfig,
-    checked,
-    read_toml,
 )
-from ..runs.config import PrivacyConfig as RunPrivacy
+from ..runs.sections import PrivacyConfig as RunPrivacy
 from ..selection.private import RandomisedResponse
 from .identity import NAME
 from .limits import Limits
-
-__all__ = ["NeighbourConfig", "NodeConfig", "PrivacyConfig", "host_and_port", "is_loopback"]
 
 
 class _Section(BaseModel):
@@ -67,8 +63,28 @@ class ExchangeConfig(_Section):
     linger: float | None = Field(
         default=None, ge=0, description="seconds to keep serving after the last round; none: until stopped"
     )
+    decision: float = Field(
+        default=15.0, gt=0, description="seconds a neighbour has for all its answers within one decision"
+    )
     norm_ratio: float = Field(
-        default=10.0, gt=1, description="refuse a block whose norm is at least this many times our own"
+        default=3.0, gt=1, description="refuse a block if a layer's norm is so many times our own of the last rounds"
+    )
+    norm_growth: float = Field(
+        default=20.0, gt=1, description="refuse a block if a layer's norm is so many times the initial one"
+    )
+
+
+class AcceptanceConfig(_Section):
+    """The test of every merge on samples that nobody else sees; a merge that fails is taken back."""
+
+    share: float = Field(
+        default=0.1, ge=0, lt=0.5, description="share of this node's samples, taken from those for training; 0: no test"
+    )
+    tolerance: float = Field(
+        default=0.3,
+        gt=0,
+        lt=1,
+        description="rise of the error that a merge may cause; honest merges cost something too, more if data differ",
     )
 
 
@@ -87,6 +103,21 @@ class PrivacyConfig(_Section):
 
     mechanism: Literal["none", "k-rr", "bitwise"] = Field(default="none", description="how labels are perturbed")
     epsilon: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="privacy loss of one answer")
+    budget: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="privacy loss towards one neighbour after which it gets no more answers; required with a mechanism",
+    )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> PrivacyConfig:
+        if self.mechanism != "none" and self.budget is None:
+            raise ValueError(
+                "privacy.budget is missing: epsilon adds up over answers, so say after how much of it a neighbour gets "
+                "no more (anchors a round x rounds x epsilon is what an honest one uses)"
+            )
+        return self
 
 
 class MetricsConfig(_Section):
@@ -119,6 +150,7 @@ class NodeConfig(_Section):
     evaluation: EvaluationConfig = EvaluationConfig(every=1)
     topology: TopologyConfig = TopologyConfig()
     exchange: ExchangeConfig = ExchangeConfig()
+    acceptance: AcceptanceConfig = AcceptanceConfig()
     serve: ServeConfig = ServeConfig()
     limits: Limits = Limits()
     privacy: PrivacyConfig = PrivacyConfig()

@@ -1,7 +1,8 @@
 """Events from gRPC's native log, the only place where it reports refused handshakes.
 
 gRPC verifies certificates before any Python code runs and reports a failure only on standard error. While a node runs,
-standard error goes through a pipe: lines about handshakes become events, everything else passes through unchanged.
+standard error goes through a pipe: lines about handshakes become events, everything else passes through unchanged, as
+far as somebody takes it: neither a full disk nor a stalled reader holds up gRPC.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .journal import Journal
-
-__all__ = ["handshake_failure", "watch_core_log"]
+from .outlet import Outlet
 
 STDERR = 2
 FAILED = re.compile(r"Handshake failed with error .*?:(?P<reason>[A-Z0-9_]{6,})(?::|$)")
@@ -46,13 +46,14 @@ def watch_core_log(journal: Journal) -> Iterator[None]:
     source, sink = os.pipe()
     os.dup2(sink, STDERR)
     os.close(sink)
+    through = Outlet("stderr", lambda line: os.write(original, line.encode()))
 
     def read() -> None:
         with os.fdopen(source, "r", errors="replace") as lines:
             for line in lines:
                 failure = handshake_failure(line)
                 if failure is None:
-                    os.write(original, line.encode())
+                    through.put(line)
                 else:
                     journal.event(f"refused-{failure[0]}", why=failure[1])
 
@@ -63,4 +64,5 @@ def watch_core_log(journal: Journal) -> Iterator[None]:
     finally:
         os.dup2(original, STDERR)  # closes the pipe's last writer, which ends the reader
         reader.join(1)
-        os.close(original)
+        if through.flush():  # else its thread still waits in a write: the descriptor stays open until the process ends
+            os.close(original)

@@ -28,10 +28,9 @@ from ..selection.scoring import LABEL_ERRORS, Scoring
 from .client import PeerClient
 from .errors import Fault, NodeError
 from .learner import Learner
-from .verify import SLACK, checked_losses, decode_answers, decode_block, same_latents, within_norm
+from .norms import Norms
+from .verify import SLACK, checked_losses, decode_answers, decode_block, same_latents
 from .wire import node_pb2 as wire
-
-__all__ = ["Consultation", "ConsultationResult", "Neighbour"]
 
 Result = TypeVar("Result")
 _SCORING = Lock()  # the learner has one module, bound to one row at a time
@@ -62,6 +61,7 @@ class ConsultationResult:
     restarts: int
     rejected_models: int  # moved, refused, paid for
     rejected_bytes: int
+    rolled_back: bool = False  # merged, found harmful, taken back
 
     @property
     def outcome(self) -> Outcome:
@@ -88,7 +88,7 @@ class Consultation:
     mechanism: RandomisedResponse | None
     pool: Executor
     mixing: float
-    norm_ratio: float
+    norms: Norms
     model_bytes: int
     own: Callable[[str], npt.ArrayLike]  # what this node itself publishes, for reading ME
     heard: Callable[[int, Fault], None]  # told of every fault
@@ -182,7 +182,7 @@ class Consultation:
         at = {p: i for i, p in enumerate(wanted)}
         groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
         models = [None if p == ME else client_of(p) for p in wanted]
-        return self.learner.inspect(self.round, models, groups, asked.split, asked.metric)
+        return self.learner.inspect(self.round, models, groups, asked.split, asked.metric, asked.weights)
 
     def _read(self, asked: Read) -> list[npt.ArrayLike]:
         mine = np.ravel(self._mine(asked.what))
@@ -238,8 +238,7 @@ class Consultation:
             raise _LostError(faults)
 
     def _accept(self, number: int, row: Tensor, *, full: bool) -> None:
-        shared = self.learner.layout.shared
-        within_norm(row[shared], self.learner.published(), self.norm_ratio)
+        self.norms.check(row)
         self.learner.hold(number, row, full=full)
         if told := self._latents.get(number):
             columns = np.array(sorted(told))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..errors import SageflError
 
-__all__ = ["Fault", "NodeError"]
-
 
 class NodeError(SageflError, RuntimeError):
     """A node cannot start or continue; the message says what to do."""
@@ -22,6 +20,6 @@ class Fault(Exception):  # noqa: N818 (a neighbour's, not ours)
         self.kind = kind
 
     @property
-    def misbehaviour(self) -> bool:
-        """Whether the neighbour gave a wrong answer, rather than none or a refusal."""
-        return not self.kind.startswith("refused") and self.kind not in ("no-answer", "over-limit", "gone", "not-ready")
+    def slow(self) -> bool:
+        """Whether it cost this node time."""
+        return self.kind in ("no-answer", "too-slow")

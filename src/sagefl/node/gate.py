@@ -1,24 +1,27 @@
 """The entrance to a node's service: who is calling, how much they may ask, and whether it is a message at all.
 
-Every call passes through here before anything is parsed: the certificate is checked, the caller's buckets are charged,
-and only then are the bytes read as a message. Whatever goes wrong becomes a status for the caller and an event here.
+Every call passes through here before anything is read: the certificate is checked, the caller takes one of its own
+places and pays for the call, and only then is its message waited for, for a few seconds. So a caller who has no
+business here is gone at once, and one that sends nothing holds nobody's place but its own. To see a call before its
+message, every method is served as one with a stream of requests, of which the first is taken: on the wire the two are
+the same. Whatever goes wrong becomes a status for the caller and an event here.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from .doors import Doors
 from .identity import Identity, Refused
 from .journal import Journal
 from .limits import Limits, Meter, OverLimit
-
-__all__ = ["Call", "Gate", "Refusal", "refuse"]
+from .watch import Watch
 
 NAME_HEADER = "sagefl-name"  # who is calling, if there is no TLS (loopback only)
 
@@ -26,14 +29,22 @@ NAME_HEADER = "sagefl-name"  # who is calling, if there is no TLS (loopback only
 class Refusal(Exception):  # noqa: N818 (what the caller gets, not an error of ours)
     """End a call with a status."""
 
-    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+    def __init__(self, code: grpc.StatusCode, why: str, kind: str = "bad-request") -> None:
         super().__init__(why)
-        self.code = code
+        self.code, self.kind = code, kind
 
 
-def refuse(code: grpc.StatusCode, why: str) -> NoReturn:
-    """End the current call with a status."""
-    raise Refusal(code, why)
+class HalfOpen(Exception):  # noqa: N818 (a verdict, not an error)
+    """A call that never came to its message: given up here after some seconds, or by its caller (0)."""
+
+    def __init__(self, after: float) -> None:
+        super().__init__(f"no message within {after:g} s of the call" if after else "the caller hung up")
+        self.after = after
+
+
+def refuse(code: grpc.StatusCode, why: str, kind: str = "bad-request") -> NoReturn:
+    """End the current call with a status; `kind` is how the event is counted."""
+    raise Refusal(code, why, kind)
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,10 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         self, identity: Identity | None, neighbours: dict[str, str | None], limits: Limits, journal: Journal
     ) -> None:
         self.identity, self.neighbours, self.limits, self.journal = identity, neighbours, limits, journal
-        self.meters = {name: Meter(limits) for name in neighbours}
+        own = () if identity is None else (identity.name,)
+        self.meters = {name: Meter(limits) for name in (*neighbours, *own)}
+        self.watch = Watch()
+        self.doors = Doors(limits, journal, self.watch)
         self.traffic: Callable[[str, str, int, int], None] = lambda peer, method, received, sent: None
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
@@ -61,21 +75,19 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         if handler is None:
             return None
         method = details.method.rpartition("/")[2]
-        parse, write = handler.request_deserializer, handler.response_serializer
         if handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                lambda messages, context: self._stream(method, handler, messages, context)
+            )
+        return grpc.stream_unary_rpc_method_handler(
+            lambda messages, context: self._unary(method, handler, messages, context)
+        )
 
-            def stream(raw: bytes, context: Any) -> Iterator[bytes]:
-                yield from self._stream(method, handler.unary_stream, parse, write, raw, context)
+    def caller(self, context: Any, method: str = "") -> str:
+        """The neighbour that is calling, according to the certificate that TLS has verified.
 
-            return grpc.unary_stream_rpc_method_handler(stream)
-
-        def unary(raw: bytes, context: Any) -> bytes:
-            return self._unary(method, handler.unary_unary, parse, write, raw, context)
-
-        return grpc.unary_unary_rpc_method_handler(unary)
-
-    def caller(self, context: Any) -> str:
-        """The neighbour that is calling, according to the certificate that TLS has verified."""
+        With this node's own certificate its operator may ask for its health, and for nothing else.
+        """
         if self.identity is None:
             name = dict(context.invocation_metadata()).get(NAME_HEADER, "")
             if name not in self.neighbours:
@@ -84,52 +96,70 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         pems = context.auth_context().get("x509_pem_cert")
         if not pems:
             raise Refused("no-certificate", "a certificate of this federation is required")
-        return self.identity.judge_pem(pems[0], self.neighbours)
+        allowed = {**self.neighbours, self.identity.name: None} if method == "Check" else self.neighbours
+        return self.identity.judge_pem(pems[0], allowed)
 
-    def _unary(self, method: str, behaviour: Any, parse: Any, write: Any, raw: bytes, context: Any) -> bytes:
+    @contextmanager
+    def _admitted(self, method: str, messages: Iterator[bytes], context: Any) -> Iterator[tuple[Call, bytes]]:
+        """A call whose caller is a neighbour within its limits, and its message; whatever fails ends the call."""
         try:
-            peer = self.caller(context)
+            peer = self.caller(context, method)
+            self.doors.enter(peer, context.peer())
             meter = self.meters[peer]
-            with meter.call(len(raw)):
-                answer: bytes = write(behaviour(_parsed(parse, raw), Call(peer, meter, context)))
-                meter.spend(len(answer))
-            self.traffic(peer, method, len(raw), len(answer))
-            return answer
+            with meter.call():
+                raw = self._message(messages, context)
+                meter.spend(len(raw))
+                yield Call(peer, meter, context), raw
         except Exception as error:
             self._turn_away(method, context, error)
 
-    def _stream(self, method: str, behaviour: Any, parse: Any, write: Any, raw: bytes, context: Any) -> Iterator[bytes]:
-        timer = threading.Timer(self.limits.stream_seconds, context.cancel)  # a stalled reader must not hold a thread
-        timer.daemon = True
+    def _message(self, messages: Iterator[bytes], context: Any) -> bytes:
+        with self.watch.limit(self.limits.open_seconds, context.cancel) as late:
+            try:
+                return next(messages)
+            except StopIteration:
+                refuse(grpc.StatusCode.INVALID_ARGUMENT, "a call carries exactly one message, this one has none")
+            except grpc.RpcError:
+                raise HalfOpen(self.limits.open_seconds if late.fired else 0.0) from None
+
+    def _unary(self, method: str, handler: Any, messages: Iterator[bytes], context: Any) -> bytes:
+        with self._admitted(method, messages, context) as (call, raw):
+            answer: bytes = handler.response_serializer(
+                handler.unary_unary(_parsed(handler.request_deserializer, raw), call)
+            )
+            call.meter.spend(len(answer))
+            self.traffic(call.peer, method, len(raw), len(answer))
+        return answer
+
+    def _stream(self, method: str, handler: Any, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         sent = 0
-        try:
-            peer = self.caller(context)
-            meter = self.meters[peer]
-            with meter.call(len(raw)):
-                timer.start()
-                for part in behaviour(_parsed(parse, raw), Call(peer, meter, context)):
-                    message: bytes = write(part)
+        with self._admitted(method, messages, context) as (call, raw):
+            request = _parsed(handler.request_deserializer, raw)
+            with self.watch.limit(self.limits.stream_seconds, context.cancel):  # a stalled reader holds a thread
+                for part in handler.unary_stream(request, call):
+                    message: bytes = handler.response_serializer(part)
                     sent += len(message)
                     yield message
-            self.traffic(peer, method, len(raw), sent)
-        except Exception as error:
-            self._turn_away(method, context, error)
-        finally:
-            timer.cancel()
+            self.traffic(call.peer, method, len(raw), sent)
 
     def _turn_away(self, method: str, context: Any, error: Exception) -> NoReturn:
         """The status and the event for whatever ended a call; never returns."""
         who = _who(context)
         if isinstance(error, Refused):
             self.journal.event(f"refused-{error.kind}", peer=who, method=method, why=str(error))
+            self.doors.hang_up(context.peer())
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         elif isinstance(error, OverLimit):
             self.journal.event("over-limit", peer=who, method=method, why=str(error))
             context.set_trailing_metadata((("retry-after-ms", str(int(error.after * 1000) + 1)),))
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        elif isinstance(error, HalfOpen):
+            if error.after:
+                self.journal.event("half-open", peer=who, method=method, why=str(error))
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
         elif isinstance(error, Refusal):
             if error.code != grpc.StatusCode.NOT_FOUND:  # an old snapshot is nobody's fault
-                self.journal.event("bad-request", peer=who, method=method, why=str(error))
+                self.journal.event(error.kind, peer=who, method=method, why=str(error))
             context.abort(error.code, str(error))
         else:
             self.journal.event("internal-error", peer=who, method=method, why=f"{type(error).__name__}: {error}")

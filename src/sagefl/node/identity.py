@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -28,12 +29,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from .errors import NodeError
 
-__all__ = ["Authority", "Identity", "Refused", "check_name", "fingerprint", "now"]
-
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SKEW = datetime.timedelta(days=1)  # certificates are valid from yesterday on, because peers' clocks differ
-CA_DAYS, NODE_DAYS = 3650, 365
+CA_DAYS, NODE_DAYS, LIST_DAYS = 3650, 365, 90
+SOON = datetime.timedelta(days=30)  # before its end a certificate is worth a warning
 PEM = serialization.Encoding.PEM
+Stamp = tuple[int, int, int] | None  # when a file was changed, as far as can be seen
 
 
 class Refused(Exception):  # noqa: N818 (a verdict, not an error)
@@ -110,18 +111,40 @@ class Authority:
         return authority
 
     def issue(self, name: str, folder: Path, days: float = NODE_DAYS) -> x509.Certificate:
-        """A key and certificate for `name` in `folder`, with the CA's certificate and revocation list beside them."""
+        """A new key and certificate for `name` in `folder`, with the CA's certificate and revocation list."""
         check_name(name)
         if (folder / "node.key").exists():
             raise NodeError(f"{folder} already holds an identity: choose another folder, or remove that one first")
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         key = ec.generate_private_key(ec.SECP256R1())
+        made = self.sign(name, key.public_key(), days)
+        _write_secret(folder / "node.key", _key_bytes(key))
+        self._hand_over(made, folder)
+        return made
+
+    def renew(self, folder: Path, days: float = NODE_DAYS) -> x509.Certificate:
+        """A new certificate for the key that the one in `folder` is for; a running node begins to use it by itself."""
+        try:
+            old = x509.load_pem_x509_certificate(_read(folder / "node.pem"))
+        except ValueError as error:
+            raise NodeError(f"{folder}/node.pem is no certificate: {error}") from None
+        names, key = _names(old), old.public_key()
+        if len(names) != 1 or not _issued_by(old, self.certificate) or not isinstance(key, ec.EllipticCurvePublicKey):
+            raise NodeError(f"{folder}/node.pem is not a node's certificate of this federation: issue a new identity")
+        if old.serial_number in _read_revocations(self.folder / "revoked.pem", self.certificate).serials:
+            raise NodeError(f"the certificate of {names[0]} is revoked: issue a new identity")
+        made = self.sign(names[0], key, days)
+        self._hand_over(made, folder)
+        return made
+
+    def sign(self, name: str, key: ec.EllipticCurvePublicKey, days: float = NODE_DAYS) -> x509.Certificate:
+        """A certificate that `key` belongs to the node `name`."""
         purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
         usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        made = (
-            _certificate(_common_name(name), self.certificate.subject, key.public_key(), days)
+        return (
+            _certificate(_common_name(check_name(name)), self.certificate.subject, key, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(purposes, critical=False)
@@ -129,20 +152,21 @@ class Authority:
             .add_extension(issuer, critical=False)
             .sign(self.key, hashes.SHA256())
         )
-        _write_secret(folder / "node.key", _key_bytes(key))
+
+    def _hand_over(self, made: x509.Certificate, folder: Path) -> None:
         _write_public(folder / "node.pem", made.public_bytes(PEM))
         _write_public(folder / "ca.pem", self.certificate.public_bytes(PEM))
         _write_public(folder / "revoked.pem", (self.folder / "revoked.pem").read_bytes())
-        return made
 
     def revoke(self, certificate: x509.Certificate) -> Path:
         """Add a certificate to the revocation list; copy the returned file to every node's folder."""
         listed = _read_revocations(self.folder / "revoked.pem", self.certificate)
-        return self._sign_revocations(sorted(listed | {certificate.serial_number}))
+        return self._sign_revocations(sorted(listed.serials | {certificate.serial_number}), listed.number + 1)
 
-    def _sign_revocations(self, serials: list[int]) -> Path:
+    def _sign_revocations(self, serials: list[int], number: int = 1) -> Path:
         listed = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
-        listed = listed.last_update(now() - SKEW).next_update(now() + datetime.timedelta(days=CA_DAYS))
+        listed = listed.last_update(now() - SKEW).next_update(now() + datetime.timedelta(days=LIST_DAYS))
+        listed = listed.add_extension(x509.CRLNumber(number), critical=False)
         for serial in serials:
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now())
             listed = listed.add_revoked_certificate(entry.build())
@@ -154,6 +178,14 @@ class Authority:
 # One node's side -------------------------------------------------------------------------------------------------
 
 
+class Revocations(NamedTuple):
+    """A revocation list: serial numbers, which edition it is, and until when it is meant to be used."""
+
+    serials: frozenset[int]
+    number: int
+    until: datetime.datetime | None
+
+
 @dataclass
 class Identity:
     """One node's key, certificate, CA and revocation list, as loaded from a folder that `Authority.issue` filled."""
@@ -163,9 +195,10 @@ class Identity:
     certificate: bytes
     ca: bytes
     name: str
-    trouble: Callable[[str], None] = field(default=lambda why: None)  # called once if the revocation list breaks
-    _revoked: frozenset[int] = frozenset()
-    _stamp: tuple[int, int, int] | None = None
+    trouble: Callable[[str], None] = field(default=lambda why: None)  # told of a list or certificate that is no good
+    _revoked: Revocations = field(default_factory=lambda: Revocations(frozenset(), 0, None))
+    _stamp: Stamp = None  # of the revocation list
+    _own: Stamp = None  # of this node's certificate
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -188,7 +221,7 @@ class Identity:
             raise NodeError(f"{folder}/node.pem names {names or 'nobody'}; expected exactly one node")
         identity = cls(folder, key, certificate, ca, names[0])
         identity._revoked = _read_revocations(folder / "revoked.pem", identity._authority)
-        identity._stamp = identity._seen()
+        identity._stamp, identity._own = _seen(folder / "revoked.pem"), _seen(folder / "node.pem")
         try:
             identity.judge(own, {identity.name: None})
         except Refused as refused:
@@ -202,13 +235,48 @@ class Identity:
     def revoked(self) -> frozenset[int]:
         """Serial numbers no longer accepted; the list is read again whenever its file changes."""
         with self._lock:
-            if (seen := self._seen()) != self._stamp:
+            if (seen := _seen(self.folder / "revoked.pem")) != self._stamp:
                 self._stamp = seen
                 try:
-                    self._revoked = _read_revocations(self.folder / "revoked.pem", self._authority)
+                    found = _read_revocations(self.folder / "revoked.pem", self._authority)
+                    if found.number < self._revoked.number:
+                        raise NodeError(f"revoked.pem is list {found.number}, older than list {self._revoked.number}")
+                    self._revoked = found
                 except NodeError as error:
                     self.trouble(f"{error}; the previous list stays in force")
-            return self._revoked
+            return self._revoked.serials
+
+    def refresh(self) -> bool:
+        """Take over a renewed certificate from the folder; whether there is one. A bad one changes nothing."""
+        with self._lock:
+            if (seen := _seen(self.folder / "node.pem")) == self._own:
+                return False
+            self._own = seen
+        try:
+            found = Identity.load(self.folder)
+            if found.name != self.name:
+                raise NodeError(f"the new certificate names {found.name}, this node is {self.name}")
+        except NodeError as error:
+            self.trouble(f"{error}; the previous certificate stays in use")
+            return False
+        self.key, self.certificate, self.ca = found.key, found.certificate, found.ca
+        return True
+
+    @property
+    def days_left(self) -> float:
+        """How long this node's certificate is still valid."""
+        return (_parsed(self.certificate).not_valid_after_utc - now()) / datetime.timedelta(days=1)
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """(kind, why) of what its operator should see to soon."""
+        found = []
+        if self.days_left < SOON.days:
+            why = f"this node's certificate ends in {self.days_left:.1f} days: sagefl node renew makes a new one"
+            found.append(("certificate-ends", why))
+        if self._revoked.until is not None and self._revoked.until < now():
+            why = f"the revocation list should have been replaced by {self._revoked.until:%F}: get the newest one"
+            found.append(("revocation-list-old", why))
+        return found
 
     def judge(self, certificate: x509.Certificate, allowed: dict[str, str | None]) -> str:
         """The neighbour that this certificate belongs to, or `Refused`; `allowed` maps names to pinned keys or None."""
@@ -243,13 +311,6 @@ class Identity:
         context.set_alpn_protocols(["h2"])
         context.load_cert_chain(self.folder / "node.pem", self.folder / "node.key")
         return context
-
-    def _seen(self) -> tuple[int, int, int] | None:
-        try:
-            found = (self.folder / "revoked.pem").stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 # Pieces ----------------------------------------------------------------------------------------------------------
@@ -301,7 +362,15 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
-def _read_revocations(path: Path, authority: x509.Certificate) -> frozenset[int]:
+def _seen(path: Path) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read_revocations(path: Path, authority: x509.Certificate) -> Revocations:
     try:
         listed = x509.load_pem_x509_crl(_read(path))
     except ValueError as error:
@@ -309,7 +378,11 @@ def _read_revocations(path: Path, authority: x509.Certificate) -> frozenset[int]
     key = authority.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
         raise NodeError(f"{path} is not signed by this federation's CA: copy it again from where the CA is kept")
-    return frozenset(entry.serial_number for entry in listed)
+    try:
+        number = listed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except (x509.ExtensionNotFound, ValueError):
+        number = 0
+    return Revocations(frozenset(entry.serial_number for entry in listed), number, listed.next_update_utc)
 
 
 def _read(path: Path) -> bytes:

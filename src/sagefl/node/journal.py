@@ -1,13 +1,16 @@
 """Every event is counted and written as a line of JSON to `events.log` and standard output.
 
 A flood of one kind of event is counted in full, but only some of it is written, so that nobody can fill the disk or the
-log by misbehaving. Writing an event can never end the node.
+log by misbehaving. Lines are written by threads of their own (`outlet`): an event never waits for a disk or for a
+reader, and never ends the node. Lines that could not be written are counted too.
 """
 
 from __future__ import annotations
 
+import errno
+import io
 import json
-import sys
+import os
 import threading
 import time
 from collections import Counter
@@ -16,17 +19,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .limits import Bucket
-
-__all__ = ["Journal"]
+from .outlet import Outlet
 
 LINES_PER_MINUTE = 60  # of one kind about one peer
+KINDS = 4096  # pairs of kind and peer that are told apart
 
 
 class Journal:
     """Counts events and writes them down, from every thread of a node."""
 
     def __init__(self, path: Path | None = None, echo: TextIO | None = None) -> None:
-        self.path, self.echo = path, echo
+        self.path = path
+        self._outlets = [] if path is None else [Outlet("events", self._append)]
+        if echo is not None:
+            self._outlets.append(Outlet("echo", lambda line: _say(echo, line)))
         self.counts: Counter[tuple[str, str]] = Counter()
         self.listeners: list[Callable[[str, str], None]] = []
         self._buckets: dict[tuple[str, str], Bucket] = {}
@@ -35,8 +41,10 @@ class Journal:
 
     def event(self, kind: str, peer: str = "", **details: Any) -> None:
         """Count an event and write it down."""
-        key = (kind, peer)
         with self._lock:
+            if (kind, peer) not in self.counts and len(self.counts) >= KINDS:
+                peer = "others"  # names are the callers' choice where there is no TLS: memory is not
+            key = (kind, peer)
             self.counts[key] += 1
             bucket = self._buckets.setdefault(key, Bucket(LINES_PER_MINUTE / 60, LINES_PER_MINUTE))
             written = bucket.wait(1) == 0
@@ -63,16 +71,41 @@ class Journal:
                 summed[kind] += count
         return dict(sorted(summed.items()))
 
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written."""
+        return sum(outlet.lost for outlet in self._outlets)
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last line for the log could not be written."""
+        return any(outlet.failing for outlet in self._outlets)
+
+    def flush(self, seconds: float = 1.0) -> None:
+        """Wait for lines that are on their way, but not for long."""
+        for outlet in self._outlets:
+            outlet.flush(seconds)
+
     def _write(self, details: dict[str, Any]) -> None:
         line = json.dumps({"time": round(time.time(), 3), **details}, default=str)
-        try:
-            if self.path is not None:
-                with self.path.open("a", encoding="utf-8") as file:
-                    file.write(line + "\n")
-        except OSError as error:  # a full disk must not take the node down with it
-            print(f"cannot write {self.path}: {error}", file=sys.stderr)
-        if self.echo is not None:
-            try:
-                print(line, file=self.echo, flush=True)
-            except (OSError, ValueError):
-                self.echo = None
+        for outlet in self._outlets:
+            outlet.put(line)
+
+    def _append(self, line: str) -> None:
+        assert self.path is not None
+        content = f"{line}\n".encode()
+        with self.path.open("ab", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            if file.write(content) != len(content):  # the disk is full: no half lines
+                file.truncate(end)
+                raise OSError(errno.ENOSPC, "no space for a line")
+
+
+def _say(echo: TextIO, line: str) -> None:
+    """Past Python's buffer: a thread that waits inside it would hang the end of the process."""
+    try:
+        descriptor = echo.fileno()
+    except io.UnsupportedOperation:
+        echo.write(line + "\n")
+    else:
+        os.write(descriptor, f"{line}\n".encode())

@@ -20,7 +20,7 @@ from ..learning.layout import Layout
 from ..learning.measuring import measure
 from ..learning.models import build_model
 from ..learning.population import Population
-from ..learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
+from ..learning.tasks import Answer, Evaluate, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
 from ..learning.training import LocalTraining, TrainingOptions
 from ..learning.workbench import Corpus, Workbench, latent_shape
 from ..runs.columns import Evaluation
@@ -30,9 +30,8 @@ from ..streams import stream
 from .config import NodeConfig
 from .snapshots import Snapshot
 
-__all__ = ["Learner"]
-
 ME = 0  # this node's row
+SAFETY = 1000  # samples on which a merge is tested, at most
 Indices = npt.NDArray[np.int64]
 
 
@@ -44,7 +43,13 @@ class Learner:
         self.dataset = dataset or load(config.data.dataset)
         dealt = IID() if config.clients == 1 else config.data.partitioner(self.dataset)  # one client: all data are its
         self.federation = Federation.build(
-            self.dataset, dealt, config.clients, config.seed, config.data.anchor, config.data.eval
+            self.dataset,
+            dealt,
+            config.clients,
+            config.seed,
+            config.data.anchor,
+            config.data.eval,
+            config.acceptance.share,
         )
         self.roles = self.federation.roles[config.part]
         self.model: nn.Module = build_model(
@@ -79,14 +84,28 @@ class Learner:
         """The present row as something to publish."""
         return Snapshot.of(self.model, self.layout, self.population.params[ME], round, loss, samples)
 
-    def published(self) -> Tensor:
-        """The shared block that this round's training ended with."""
-        return self.population.params[ME, self.layout.shared]
-
     def mix(self, round: int, mix: Mix) -> None:
         """omega <- own * omega + the blocks put in place by `hold`."""
         pulls = [(self.rows[number], age, weight) for number, age, weight in mix.pulls]
         MixBlocks(ME, round, mix.own, pulls).run(self.bench)
+
+    def kept(self) -> Tensor:
+        """A copy of this node's row, to be put back if a merge turns out badly."""
+        return self.population.params[ME].clone()
+
+    def put_back(self, row: Tensor) -> None:
+        """Undo a merge."""
+        self.population.params[ME].copy_(row)
+
+    def finite(self) -> bool:
+        """Whether every parameter is a number."""
+        return bool(self.population.params[ME].isfinite().all())
+
+    def safety_errors(self) -> tuple[int, int]:
+        """(errors, samples) of the present row on the samples that nobody else ever sees."""
+        samples = self.roles.safety[:SAFETY]
+        right = Evaluate(ME, samples).run(self.bench)[0] if len(samples) else 0
+        return len(samples) - right, len(samples)
 
     # What neighbours sent -----------------------------------------------------------------------------------------
 
@@ -118,11 +137,12 @@ class Learner:
         groups: Sequence[Sequence[int]] | None,
         split: str,
         metric: str,
+        weights: Sequence[float] | None = None,
     ) -> npt.NDArray[np.float64]:
         """Full models held here, evaluated on this node's own samples; None is its own."""
         indices = self.roles.train if split == "train" else self.roles.anchor
         rows = [None if number is None else (self.rows[number], 0) for number in models]
-        return InspectModels(ME, round, rows, groups, indices, metric).run(self.bench)
+        return InspectModels(ME, round, rows, groups, indices, metric, weights).run(self.bench)
 
     def read(self, round: int, what: str) -> npt.NDArray[np.float32]:
         """This node's own head or last layer, as published."""
@@ -136,7 +156,7 @@ class Learner:
 
     def evaluate(self, *, last: bool) -> Evaluation:
         """This node's predictor on the shared test set and on its own held-out samples."""
-        return Evaluation(*measure(self, self._test_subset(last), {ME: self.roles.eval}))
+        return Evaluation(*measure(self, {ME: self._test_subset(last)}, {ME: self.roles.eval}))
 
     def sizes(self, mechanism: RandomisedResponse | None) -> Sizes:
         """Bytes of what moves."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["WINDOW", "Bucket", "Limits", "Meter", "OverLimit"]
-
 # HTTP/2 at both ends: a probe of 128 images goes out at once, instead of waiting for permission after each 64 KiB.
 WINDOW = (("grpc.http2.lookahead_bytes", 1 << 20), ("grpc.http2.max_frame_size", 1 << 17), ("grpc.http2.bdp_probe", 0))
+
+# A connection on which nothing comes back is given up within seconds instead of waiting out every deadline on it.
+KEEPALIVE = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000))
 
 
 class Limits(BaseModel):
@@ -25,10 +26,13 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    anchors_per_request: int = Field(default=256, ge=1, description="anchor inputs in one probe")
+    anchors_per_request: int = Field(default=256, ge=16, description="anchor inputs in one probe")
     requests_per_minute: int = Field(default=3000, ge=1, description="calls per neighbour and minute")
     bytes_per_minute: int = Field(default=512 * 2**20, ge=1024, description="bytes in and out per neighbour and minute")
     calls_at_once: int = Field(default=8, ge=1, description="concurrent calls of one neighbour")
+    connections: int = Field(default=4, ge=1, description="concurrent connections of one neighbour")
+    open_seconds: float = Field(default=5.0, gt=0, description="seconds a caller has to send its message")
+    silent_seconds: float = Field(default=15.0, gt=0, description="seconds a connection may stay without any call")
     model_bytes: int = Field(default=256 * 2**20, ge=1024, description="largest model served or accepted")
     stream_seconds: float = Field(default=60.0, gt=0, description="longest a streamed model may take")
     snapshots: int = Field(default=3, ge=1, description="published snapshots kept for pulls")
@@ -78,15 +82,13 @@ class Meter:
         self._lock = threading.Lock()
 
     @contextmanager
-    def call(self, size: int) -> Iterator[None]:
-        """Admit one call of `size` request bytes and count it until it ends."""
+    def call(self) -> Iterator[None]:
+        """Admit one call, of which nothing has been read yet, and count it until it ends."""
         with self._lock:
             if self._calls >= self.limits.calls_at_once:
                 raise OverLimit(f"{self.limits.calls_at_once} calls at once", 0.1)
             self._admit(self._requests, 1, f"{self.limits.requests_per_minute} requests a minute")
-            self._admit(self._bytes, size, f"{self.limits.bytes_per_minute} bytes a minute")
             self._requests.take(1)
-            self._bytes.take(size)
             self._calls += 1
         try:
             yield
@@ -95,7 +97,7 @@ class Meter:
                 self._calls -= 1
 
     def spend(self, size: int) -> None:
-        """Charge bytes that are about to be sent in answer."""
+        """Charge bytes that were received, or are about to be sent in answer."""
         with self._lock:
             self._admit(self._bytes, size, f"{self.limits.bytes_per_minute} bytes a minute")
             self._bytes.take(size)

@@ -7,12 +7,12 @@ decision at most; no neighbour at all, and the node goes on training.
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,30 +20,37 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import Dataset, load
-from ..exchange import ExchangeLayer, Sizes
-from ..methods import Method
+from ..exchange import Sizes
 from ..runs.columns import Evaluated, Evaluation
 from ..runs.recording import Clock
 from ..selection import Decision, State
 from ..selection.outcome import decode, encode
 from ..selection.private import PrivateAnswers
-from .account import KeptAccount
+from .acceptance import Acceptance
+from .account import KeptAccount, beside, secret_beside
+from .audit import FILE, Audit, row_hash
 from .client import PeerClient
-from .config import NodeConfig, is_loopback
+from .config import NodeConfig
 from .deciding import Consultation, ConsultationResult, Neighbour
-from .errors import Fault, NodeError
+from .errors import Fault
 from .gate import Gate
 from .identity import Identity
 from .journal import Journal
 from .learner import Learner
 from .metrics import Metrics
+from .norms import Norms
+from .presence import Presence
 from .recording import NodeRecorder, decision_row, traffic_of
 from .service import Published, Server
+from .setting import check_setting, pulling_method
 from .snapshots import Snapshots
 from .status import write_status
 from .verify import fits
+from .watch import Watch
 
-__all__ = ["Node"]
+
+class _AbandonedError(Exception):
+    """A round that is not finished because the node is to stop."""
 
 
 class Node:
@@ -59,19 +66,26 @@ class Node:
     ) -> None:
         self.config = config
         self.identity = None if insecure else Identity.load(Path(config.identity))
-        self._check_setting(insecure)
+        check_setting(config, self.identity, insecure=insecure)
         self.stopping = threading.Event()
         self.journal = Journal(Path(config.directory) / "events.log", echo)
         data = dataset or load(config.data.dataset)
-        self.method = self._method(data.classes)
+        self.method = pulling_method(config, data.classes)
         self.learner = Learner(config, self.method.training, data)
         self.mechanism = config.mechanism(self.learner.dataset.classes)
+        self.method.suited(latents=self.mechanism is None and self.learner.latent_shape is not None)
         self.recorder = NodeRecorder(config, self.mechanism, self.journal)
+        self.audit = Audit(Path(config.directory) / FILE)
         self.metrics = Metrics()
         self.published = self._published()
         pins = {name: n.key for name, n in config.neighbours.items()}
         self.gate = Gate(self.identity, pins, config.limits, self.journal)
         self.clients = {n.number: self._client(name) for name, n in config.neighbours.items()}
+        self.presence = Presence(self.clients, self._describe, self._heard)
+        self.norms = Norms(self.learner.layout, self.learner.kept(), config.exchange)
+        self.acceptance = Acceptance(config, self.learner, self.presence, self.journal)
+        self._watch = Watch()
+        self._deciding = self._abandoned = False
         self.state: State | None = None
         self.round = 0
         self._coming: list[int] = []  # neighbours that start at the same time
@@ -89,11 +103,7 @@ class Node:
             self._resume()
             if self.round == 0:
                 self._coming = self._wait_for(self.clients, lambda client: client.health().serving)
-            while self.round < self.config.rounds and not self.stopping.is_set():
-                began = time.monotonic()
-                self._one_round()
-                if self.round < self.config.rounds:
-                    self.stopping.wait(max(0.0, self.config.exchange.pace - (time.monotonic() - began)))
+            self._rounds()
             if self.round < self.config.rounds:
                 self.journal.event("interrupted", round=self.round)
                 return None
@@ -104,8 +114,32 @@ class Node:
             return summary
 
     def stop(self) -> None:
-        """Ask for a clean stop after this round, with a checkpoint and without cutting callers off."""
+        """Ask for a clean stop after this round, with a checkpoint and without cutting callers off.
+
+        A decision under way has one more deadline; after that the round is given up, and a restart begins it anew.
+        """
         self.stopping.set()
+        if self._deciding:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self._watch.later(self.config.exchange.deadline, self._give_up)
+
+    def _give_up(self) -> None:
+        self._abandoned = self._deciding
+        if self._abandoned:
+            for client in self.clients.values():
+                client.give_up()
+
+    def _rounds(self) -> None:
+        while self.round < self.config.rounds and not self.stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._one_round()
+            except _AbandonedError:
+                return
+            if self.round < self.config.rounds:
+                self.stopping.wait(max(0.0, self.config.exchange.pace - (time.monotonic() - began)))
 
     @contextmanager
     def _accounting(self) -> Iterator[None]:
@@ -123,9 +157,9 @@ class Node:
     @contextmanager
     def _serving(self) -> Iterator[None]:
         self.journal.listeners.append(self.metrics.event)
-        self.gate.traffic = self.metrics.answered
+        self.gate.traffic = self._answered
         if self.identity is not None:
-            self.identity.trouble = lambda why: self.journal.event("revocation-list", why=why)
+            self.identity.trouble = lambda why: self.journal.event("identity", why=why)
         self.server = Server(self.published, self.gate, self.identity, self.config.listen, len(self.clients))
         try:
             if self.config.metrics.address is not None:
@@ -136,18 +170,29 @@ class Node:
         finally:
             self.published.closing = True
             self.server.stop()
+            self.presence.close()
             for client in self.clients.values():
                 client.close()
             self.metrics.close()
             self._report("stopped")
+            self.journal.flush()
+
+    def _answered(self, peer: str, method: str, received: int, sent: int) -> None:
+        self.metrics.answered(peer, method, received, sent)
+        if peer in self.config.neighbours:
+            self.presence.called(self.config.neighbours[peer].number)
 
     def _resume(self) -> None:
         """Go on from the newest checkpoint, publishing the model it holds so that neighbours find it at once."""
         self.round, states = self.recorder.resume(self.learner.population, self._checkpoint_identity)
         self.recorder.forget_losses(self.round)
+        self.recorder.attempt("audit log", lambda: self.audit.resume(self.round))
         if "selector" in states:
             self.state = decode(states["selector"])
         self._restarts = int(states.get("restarts", 0))
+        if "presence" in states:
+            self.presence.restore(states["presence"])
+            self.norms.restore(states["norms"])
         if self.round:
             self._publish(float(states.get("loss", 0.0)), int(states.get("samples", 0)))
         self.journal.event("resumed" if self.round else "started", round=self.round, name=self.config.name)
@@ -173,21 +218,23 @@ class Node:
     def _one_round(self) -> None:
         number = self.round
         self._clock = Clock()
+        self._look_at_identity()
         with self._clock.phase("train"):
             loss, samples = self.learner.train(number)
+            self.norms.trained(self.learner.kept())
             self._publish(loss, samples)
         before = self._evaluate(number)
         with self._clock.phase("neighbours"):
             if number == 0:
                 self._wait_for(self._coming, lambda client: bool(client.describe().digest))
             wire = self._wire_bytes()
-            active = self._active()
+            active = self.presence.active(number)
             self.published.degree = len(active)
         with self._clock.phase("decide"):
             result = self._decide(number, active)
         with self._clock.phase("mix"):
-            if result.mix is not None:
-                self.learner.mix(number, result.mix)
+            result = self.acceptance.merge(number, result)
+            self._note_pace(number, active, result)
         self._keep_state(result)
         after = self._evaluate(number)
         with self._clock.phase("record"):
@@ -199,28 +246,26 @@ class Node:
         self.metrics.round(self.round, len(active), self._record, self._clock.seconds)
         self._report("running")
 
+    def _look_at_identity(self) -> None:
+        """Take over a renewed certificate, and warn of an end that is near."""
+        if self.identity is None:
+            return
+        if self.identity.refresh():
+            self.journal.event("renewed", why=f"the certificate is valid for {self.identity.days_left:.0f} more days")
+        self.metrics.certificate(self.identity.days_left)
+        for kind, why in self.identity.warnings():
+            if self.round == 0 or self.journal.total(kind) == 0 or self.round % 100 == 0:
+                self.journal.event(kind, why=why)
+
     def _publish(self, loss: float, samples: int) -> None:
         self.published.snapshots.publish(self.learner.snapshot(self.round, loss, samples))
         self.published.round = self.round
         if self.published.account is not None:
             self.published.account.next_round()
 
-    def _active(self) -> dict[int, Neighbour]:
-        """The neighbours that answer in time with a model that fits, each with its snapshot of this round."""
-        with ThreadPoolExecutor(max(len(self.clients), 1)) as pool:
-            asked = {number: pool.submit(self._describe, client) for number, client in self.clients.items()}
-            active = {}
-            for number, future in sorted(asked.items()):
-                try:
-                    active[number] = Neighbour(number, self.clients[number], future.result())
-                except Fault as fault:
-                    self._heard(number, fault)
-                except Exception as error:
-                    self._heard(number, Fault("unexpected", f"{type(error).__name__}: {error}"))
-        return active
-
     def _describe(self, client: PeerClient) -> Any:
         client.recheck()
+        client.allow(inf)
         found = client.describe()
         data = self.learner.dataset
         fits(found, self.learner.layout, data.classes, data.input_shape, data.train_x.dtype.name, self.mechanism)
@@ -238,8 +283,12 @@ class Node:
             round=number,
             rounds=c.rounds,
             me=c.number,
+            ever=len(c.neighbours),
+            price=self.learner.sizes(self.mechanism).price(self.method.selector.scoring),
         )
-        with ThreadPoolExecutor(max(len(active), 1)) as pool:
+        for neighbour in active.values():
+            neighbour.client.allow(c.exchange.decision)
+        with self._decision_under_way(), ThreadPoolExecutor(max(len(active), 1)) as pool:
             consultation = Consultation(
                 self.learner,
                 active,
@@ -248,12 +297,33 @@ class Node:
                 self.mechanism,
                 pool,
                 c.training.mixing,
-                c.exchange.norm_ratio,
+                self.norms,
                 c.limits.model_bytes,
                 self._own,
                 self._heard,
             )
-            return consultation.run(decision)
+            result = consultation.run(decision)
+        if self._abandoned:
+            raise _AbandonedError
+        return result
+
+    @contextmanager
+    def _decision_under_way(self) -> Iterator[None]:
+        self._deciding = True
+        if self.stopping.is_set():
+            self._hurry()
+        try:
+            yield
+        finally:
+            self._deciding = False
+
+    def _note_pace(self, number: int, active: Mapping[int, Neighbour], result: ConsultationResult) -> None:
+        """Leave neighbours alone that cost a decision their whole deadline."""
+        for peer in active:
+            if (fault := result.lost.get(peer)) is None:
+                self.presence.did_well(peer, "slow")
+            elif fault.slow:
+                self.presence.leave_alone(peer, "slow", number)
 
     def _own(self, what: str) -> npt.ArrayLike:
         """What this node itself publishes, as a neighbour would read it."""
@@ -292,6 +362,10 @@ class Node:
         digest = ",".join(active[int(p)].digest.hex() for p in merged)  # type: ignore[call-overload]
         row = decision_row(self.round, client, result, traffic, digest)
         self.recorder.decisions.add([row])
+        published = self.published.snapshots.find()
+        model = "" if published is None else published.digest.hex()
+        entry = {"round": self.round, "row": row_hash(row), "model": model}
+        self.recorder.attempt("audit log", lambda: self.audit.enter(entry))
         record = self.recorder.enter([row], evaluated, [client], round=self.round, restarts=result.restarts, **facts)
         self.recorder.time(self.round, self._clock)
         self.recorder.losses(self.round, result)
@@ -299,11 +373,20 @@ class Node:
         self.journal.event("round", round=self.round, **_brief(self._record))
 
     def _checkpoint(self, loss: float, samples: int) -> None:
-        states: dict[str, Any] = {"restarts": self._restarts, "loss": float(np.nan_to_num(loss)), "samples": samples}
+        states: dict[str, Any] = {
+            "restarts": self._restarts,
+            "loss": float(np.nan_to_num(loss)),
+            "samples": samples,
+            "presence": self.presence.state(),
+            "norms": self.norms.state(),
+            "audit": self.audit.head,
+        }
         if self.state is not None:
             states["selector"] = encode(self.state)
         with self._clock.phase("checkpoint"):
-            self.recorder.checkpoint(self.round, self.learner.population, self._checkpoint_identity, states)
+            self.published.writing = self.recorder.checkpoint(
+                self.round, self.learner.population, self._checkpoint_identity, states
+            )
 
     def _report(self, phase: str) -> None:
         """Write the status file; on a full disk it merely gets old."""
@@ -315,6 +398,8 @@ class Node:
             "rounds": self.config.rounds,
             "port": self.server.port if self.server else None,
             "metrics_port": self.metrics.port or None,
+            "ready": self.published.ready,
+            "unwritten": self.journal.lost,
             "last": self._record,
             "restarts": self._restarts,
             "events": self.journal.totals(),
@@ -322,36 +407,18 @@ class Node:
         }
         if account is not None:
             self.metrics.privacy(account.report())
+            for peer in account.held():
+                self.metrics.spent(str(peer), account.spent(peer), self.published.budget)
         self.recorder.attempt("status", lambda: write_status(Path(self.config.directory), content))
 
     # Pieces -------------------------------------------------------------------------------------------------------
-
-    def _check_setting(self, insecure: bool) -> None:
-        c = self.config
-        if insecure:
-            far = [a for a in (c.listen, *(n.address for n in c.neighbours.values())) if not is_loopback(a)]
-            if far:
-                raise NodeError(f"--insecure is for loopback addresses only, not {', '.join(far)}: remove the flag")
-        elif self.identity is not None and self.identity.name != c.name:
-            raise NodeError(f"{c.identity} belongs to {self.identity.name}, but this node is called {c.name}")
-        if c.evaluation.losses == "full":
-            raise NodeError('evaluation.losses = "full" would probe for the record alone: use "asked" or "none"')
-
-    def _method(self, classes: int) -> Method:
-        made = self.config.effective_method(classes)
-        if type(made.exchange) is not ExchangeLayer:
-            kind = type(made.exchange).__name__
-            raise NodeError(
-                f"method {made.id} exchanges by {kind}, which only the simulator does: choose another method"
-            )
-        return made
 
     def _published(self) -> Published:
         c, data = self.config, self.learner.dataset
         private = account = None
         if self.mechanism is not None:
-            private = PrivateAnswers(self.mechanism, self._secret())
-            account = KeptAccount(self.mechanism.epsilon, self._beside("account"))
+            private = PrivateAnswers(self.mechanism, secret_beside(Path(c.directory)))
+            account = KeptAccount(self.mechanism.epsilon, beside(Path(c.directory), "account"))
         return Published(
             layout=self.learner.layout,
             outputs=self.learner.outputs,
@@ -364,23 +431,9 @@ class Node:
             reads=frozenset(c.serve.reads),
             private=private,
             account=account,
+            budget=c.privacy.budget or inf,
             degree=len(c.neighbours),
         )
-
-    def _secret(self) -> bytes:
-        """The key of this node's noise; kept on disk, because fresh noise after a restart could be averaged out."""
-        path = self._beside("secret")
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(32))
-        return path.read_bytes()
-
-    def _beside(self, what: str) -> Path:
-        """A file beside the run directory, which survives its removal: answers that were given stay given."""
-        directory = Path(self.config.directory)
-        return directory.with_name(f"{directory.name}.{what}")
 
     def _client(self, name: str) -> PeerClient:
         c, neighbour = self.config.exchange, self.config.neighbours[name]

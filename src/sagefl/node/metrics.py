@@ -13,8 +13,6 @@ from ..runs.columns import shown
 from .config import host_and_port
 from .errors import NodeError
 
-__all__ = ["Metrics"]
-
 
 class Metrics:
     """One node's metrics, in their own registry."""
@@ -31,6 +29,10 @@ class Metrics:
             "sagefl_phase_seconds", "Seconds by phase of a round", ["phase"], registry=self.registry
         )
         self._epsilon = Gauge("sagefl_epsilon", "Privacy loss by basic composition", ["over"], registry=self.registry)
+        self._days = Gauge("sagefl_certificate_days", "Days until the certificate ends", registry=self.registry)
+        self._spent = Gauge(
+            "sagefl_privacy_spent", "Share of the privacy budget used up", ["peer"], registry=self.registry
+        )
         self._server: tuple[WSGIServer, threading.Thread] | None = None
         self.port = 0
 
@@ -79,3 +81,11 @@ class Metrics:
         """Publish the privacy account."""
         for over, epsilon in report.items():
             self._epsilon.labels(over).set(epsilon)
+
+    def spent(self, peer: str, epsilon: float, budget: float) -> None:
+        """Publish how much of its budget a neighbour has used up."""
+        self._spent.labels(peer).set(epsilon / budget)
+
+    def certificate(self, days: float) -> None:
+        """Publish how long this node's certificate is still valid."""
+        self._days.set(days)

@@ -27,8 +27,6 @@ from .config import NodeConfig
 from .deciding import ConsultationResult
 from .journal import Journal
 
-__all__ = ["NodeRecorder", "decision_row", "traffic_of"]
-
 
 class NodeRecorder(Recorder):
     """One node's run directory."""
@@ -121,4 +119,5 @@ def decision_row(round: int, client: int, result: ConsultationResult, traffic: T
         "lost": sorted(result.lost),
         "digest": digest,
         "rejected": result.rejected_models,
+        "rolled_back": int(result.rolled_back),
     }

@@ -15,9 +15,7 @@ from .config import NodeConfig
 from .corelog import watch_core_log
 from .loop import Node
 
-__all__ = ["FINISHED", "INTERRUPTED", "run_node"]
-
-FINISHED, INTERRUPTED = 0, 3
+FINISHED, INTERRUPTED, FORCED = 0, 3, 4
 
 
 def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> int:
@@ -34,7 +32,7 @@ def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> i
     node = Node(config, insecure=insecure, echo=sys.stdout)
     if tethered:
         threading.Thread(target=_wait_for_end_of_input, args=(node,), name="tether", daemon=True).start()
-    with stoppable(node.stop), watch_core_log(node.journal):
+    with stoppable(node.stop, lambda: os._exit(FORCED)), watch_core_log(node.journal):
         summary = node.run()
     return INTERRUPTED if summary is None else FINISHED
 

@@ -7,14 +7,18 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import grpc
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..learning.layout import Layout
+from ..learning.sketch import count_sketch
 from ..learning.tasks import MODEL_PARTS
+from ..learning.workbench import as_input
 from ..selection.private import PrivateAnswers, perturbed
 from ..selection.scoring import Outputs, Scoring, sent_as
 from .account import KeptAccount
@@ -22,15 +26,19 @@ from .answering import Answering
 from .errors import NodeError
 from .gate import Call, Gate, refuse
 from .identity import Identity
-from .limits import WINDOW, Limits
+from .limits import KEEPALIVE, WINDOW, Limits
 from .snapshots import Snapshot, Snapshots
+from .verify import PROTOCOL
 from .wire import node_pb2 as wire
-from .wire import node_pb2_grpc as rpc
-
-__all__ = ["PeerService", "Published", "Server"]
+from .wire.rpc import serve_calls
 
 CHUNK = 256 * 1024
+REMEMBERED = 65_536  # questions of one neighbour about one snapshot, to charge each only once
 CONTROL = 16 * 1024  # space for the rest of a message around the inputs
+HEALTH = "grpc.health.v1.Health"
+SERVING, NOT_SERVING = 1, 2  # as that service numbers them
+SPARE = 8  # threads for callers that have no place here, to tell them so
+QUEUED = 1024  # calls that may wait for such a thread
 
 
 @dataclass
@@ -48,10 +56,17 @@ class Published:
     reads: frozenset[str] = frozenset()
     private: PrivateAnswers | None = None
     account: KeptAccount | None = None
+    budget: float = inf  # privacy loss towards one neighbour after which it gets no more answers
     round: int = 0
     degree: int = 0  # active neighbours in the newest round
     state: Mapping[str, Any] = field(default_factory=dict)  # what the method keeps
     closing: bool = False
+    writing: bool = True  # whether the last checkpoint reached the disk
+
+    @property
+    def ready(self) -> bool:
+        """Whether neighbours get answers here and nothing would be lost in a crash."""
+        return not self.closing and self.writing and self.snapshots.find() is not None
 
     @property
     def input_bytes(self) -> int:
@@ -64,7 +79,7 @@ class Published:
         return self.limits.anchors_per_request * self.input_bytes + CONTROL
 
 
-class PeerService(rpc.PeerServicer):
+class PeerService:
     """The six calls. Every caller has been admitted by the gate."""
 
     def __init__(self, published: Published) -> None:
@@ -89,6 +104,7 @@ class PeerService(rpc.PeerServicer):
             max_model_bytes=p.limits.model_bytes,
             mechanism="none" if private is None else private.mechanism.mechanism,
             epsilon=0.0 if private is None else private.mechanism.epsilon,
+            protocol=PROTOCOL,
         )
 
     def Probe(self, request: wire.ProbeRequest, call: Call) -> wire.ProbeAnswer:  # noqa: N802
@@ -97,10 +113,12 @@ class PeerService(rpc.PeerServicer):
         form = self._form(request.kind)
         snapshot = self._snapshot(request.digest)
         inputs = self._inputs(request)
+        seen = None if p.private is None else as_seen(inputs)
+        if seen is not None:
+            self._count(call.peer, snapshot.digest, seen)
         answers = form.answer(self._answering.ask(snapshot, inputs, form.part))
-        if p.private is not None:
-            self._count(call.peer, snapshot.digest, inputs)
-            answers = p.private.answer(answers, snapshot.digest.hex(), inputs)
+        if p.private is not None and seen is not None:
+            answers = p.private.answer(answers, snapshot.digest.hex(), seen)
             form = perturbed(form, p.private.mechanism)
         return wire.ProbeAnswer(digest=snapshot.digest, answers=form.encode(answers, p.outputs))
 
@@ -125,7 +143,16 @@ class PeerService(rpc.PeerServicer):
 
     def Health(self, request: wire.HealthRequest, call: Call) -> wire.HealthReport:  # noqa: N802
         """Whether this node is there."""
-        return wire.HealthReport(serving=not self.published.closing, round=self.published.round)
+        p = self.published
+        return wire.HealthReport(serving=not p.closing, round=p.round, ready=p.ready)
+
+    def Check(self, request: wire.HealthCheck, call: Call) -> wire.HealthStatus:  # noqa: N802
+        """The standard health service: "" and "live" while the process answers, "ready" while it can do its work."""
+        p = self.published
+        states = {"": not p.closing, "live": not p.closing, "ready": p.ready}
+        if request.service not in states:
+            refuse(grpc.StatusCode.NOT_FOUND, f"no service {request.service[:64]!r}; there are live and ready")
+        return wire.HealthStatus(status=SERVING if states[request.service] else NOT_SERVING)
 
     def close(self) -> None:
         """Answer no more probes."""
@@ -183,7 +210,11 @@ class PeerService(rpc.PeerServicer):
         return np.asarray(p.state.get(what, 0.0), dtype=np.float64)
 
     def _count(self, receiver: str, digest: bytes, inputs: npt.NDArray[Any]) -> None:
-        """Charge new answers to the privacy account; a repeated question gets the same noise and costs nothing."""
+        """Charge new answers to the privacy account; a repeated question gets the same noise and costs nothing.
+
+        This is what protects labels: inputs that differ in the slightest get fresh noise, so only the number of
+        answers bounds what a neighbour can find out.
+        """
         account, snapshots = self.published.account, self.published.snapshots
         if account is None:
             return
@@ -193,8 +224,14 @@ class PeerService(rpc.PeerServicer):
             for old in books.keys() - snapshots.digests() - {digest}:
                 del books[old]
             known = books.setdefault(digest, set())
-            account.answered(receiver, len(keys - known))
-            known |= keys
+            new = keys - known
+            spent, budget = account.spent(receiver, len(new)), self.published.budget
+            if spent > budget:
+                why = f"the privacy budget of {budget:g} towards {receiver} is used up: no more answers"
+                refuse(grpc.StatusCode.FAILED_PRECONDITION, why, "privacy-budget")
+            account.answered(receiver, len(new))
+            if len(known) + len(new) <= REMEMBERED:  # beyond it a repeated question is charged again
+                known |= new
 
 
 class Server:
@@ -204,9 +241,10 @@ class Server:
         self, published: Published, gate: Gate, identity: Identity | None, listen: str, neighbours: int
     ) -> None:
         self.published = published
-        calls = published.limits.calls_at_once * max(neighbours, 1)
-        workers = min(calls, 64)
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="serve")
+        self._gate, self._shown = gate, b"" if identity is None else identity.certificate
+        # A thread for every place that neighbours have, so that none waits for another's; threads start when needed.
+        places = published.limits.calls_at_once * max(neighbours, 1)
+        self._pool = ThreadPoolExecutor(places + SPARE, thread_name_prefix="serve")
         options = [
             *WINDOW,
             ("grpc.max_receive_message_length", published.max_message),
@@ -215,12 +253,16 @@ class Server:
             ("grpc.max_metadata_size", 8 * 1024),
             ("grpc.so_reuseport", 0),
             ("grpc.http2.max_ping_strikes", 3),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+            ("grpc.server_handshake_timeout_ms", 5000),
+            *KEEPALIVE,
         ]
         self._server = grpc.server(
-            self._pool, interceptors=(gate,), options=options, maximum_concurrent_rpcs=2 * calls + 8
+            self._pool, interceptors=(gate,), options=options, maximum_concurrent_rpcs=places + QUEUED
         )
         self._service = PeerService(published)
-        rpc.add_PeerServicer_to_server(self._service, self._server)  # type: ignore[no-untyped-call]
+        serve_calls(self._service, self._server)
+        self._server.add_generic_rpc_handlers((_health(self._service),))
         self.port = self._bind(identity, listen)
 
     def _bind(self, identity: Identity | None, listen: str) -> int:
@@ -228,26 +270,56 @@ class Server:
             if identity is None:
                 port = self._server.add_insecure_port(listen)
             else:
-                pair = [(identity.key, identity.certificate)]
-                credentials = grpc.ssl_server_credentials(pair, identity.ca, require_client_auth=True)
+                credentials = grpc.dynamic_ssl_server_credentials(_tls(identity), lambda: self._renewed(identity), True)
                 port = self._server.add_secure_port(listen, credentials)
         except RuntimeError as error:
             raise NodeError(f"cannot listen on {listen}: {error}; is another node running there?") from None
         return int(port)
 
+    def _renewed(self, identity: Identity) -> Any:
+        """Called at every handshake: what to show from now on, or None for no change."""
+        identity.refresh()
+        if identity.certificate == self._shown:
+            return None
+        self._shown = identity.certificate
+        return _tls(identity)
+
     def start(self) -> None:
         """Start serving."""
         self._server.start()
+        self._gate.doors.open(self.port)
 
     def stop(self, grace: float = 2.0) -> None:
         """Tell callers, let current calls finish, then close."""
         self.published.closing = True
         self._server.stop(grace).wait(grace + 1)
+        self._gate.watch.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._service.close()
 
 
+def _tls(identity: Identity) -> Any:
+    """What the server shows, and whom it trusts."""
+    return grpc.ssl_server_certificate_configuration([(identity.key, identity.certificate)], identity.ca)
+
+
+def _health(service: PeerService) -> Any:
+    """`grpc.health.v1.Health`, as load balancers and orchestrators ask for it."""
+    check = grpc.unary_unary_rpc_method_handler(
+        service.Check, wire.HealthCheck.FromString, wire.HealthStatus.SerializeToString
+    )
+    return grpc.method_handlers_generic_handler(HEALTH, {"Check": check})
+
+
+def as_seen(inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Inputs as the model sees them: what it cannot tell apart is the same question."""
+    seen: npt.NDArray[np.float32] = as_input(torch.from_numpy(inputs)).numpy() + np.float32(0)  # -0 becomes 0
+    return seen
+
+
 def _model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:
+    if what == "sketch":
+        return count_sketch(snapshot.row[snapshot.layout.shared])
     part = snapshot.layout.local_part(snapshot.row, last_layer=what == "last-layer")
     if part is None:
         refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node's model has no {what}: all of it is shared")

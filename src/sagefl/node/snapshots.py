@@ -24,8 +24,6 @@ from torch import Tensor, nn
 from ..learning.layout import Layout
 from ..learning.workbench import as_input
 
-__all__ = ["Snapshot", "Snapshots", "block_digest", "payload"]
-
 OVER_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from ..runs.files import write_text
 from .errors import NodeError
 
-__all__ = ["read_status", "write_status"]
-
 FILE = "status.json"
 
 

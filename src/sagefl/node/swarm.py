@@ -32,8 +32,6 @@ from .errors import NodeError
 from .identity import Authority
 from .status import read_status
 
-__all__ = ["Swarm", "merge_runs"]
-
 GRACE = 20.0  # seconds a node has to end a round and write its checkpoint
 
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["GENERATED", "generate"]
-
-GENERATED = ("node_pb2.py", "node_pb2.pyi", "node_pb2_grpc.py")
+GENERATED = ("node_pb2.py", "node_pb2.pyi")
 SOURCE = Path(__file__).resolve().parents[3]  # the folder that holds the package
 
 
@@ -18,7 +16,7 @@ def generate(target: Path = SOURCE) -> list[Path]:
     from grpc_tools import protoc
 
     proto = Path(__file__).with_name("node.proto").relative_to(SOURCE)
-    flags = [f"-I{SOURCE}", f"--python_out={target}", f"--pyi_out={target}", f"--grpc_python_out={target}"]
+    flags = [f"-I{SOURCE}", f"--python_out={target}", f"--pyi_out={target}"]
     if protoc.main(["protoc", *flags, str(proto)]) != 0:
         raise RuntimeError(f"protoc could not compile {proto}; see its messages above")
     return [target / proto.with_name(name) for name in GENERATED]

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsagefl/node/wire/node.proto\x12\x0esagefl.node.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xbd\x01\n\x0b\x44\x65scription\x12\x0e\n\x06layout\x18\x01 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x02 \x01(\r\x12\r\n\x05input\x18\x03 \x03(\r\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\x12\x13\n\x0bmax_anchors\x18\x07 \x01(\r\x12\x17\n\x0fmax_model_bytes\x18\x08 \x01(\x04\x12\x11\n\tmechanism\x18\t \x01(\t\x12\x0f\n\x07\x65psilon\x18\n \x01(\x01\"K\n\x0cProbeRequest\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0e\n\x06inputs\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\".\n\x0bProbeAnswer\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x0c\"\x1d\n\x0bPullRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"$\n\x05\x43hunk\x12\r\n\x05total\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"+\n\x0bReadRequest\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x19\n\x07Reading\x12\x0e\n\x06values\x18\x01 \x01(\x0c\"\x0f\n\rHealthRequest\".\n\x0cHealthReport\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12\r\n\x05round\x18\x02 \x01(\x03\x32\x98\x03\n\x04Peer\x12H\n\x08\x44\x65scribe\x12\x1f.sagefl.node.v1.DescribeRequest\x1a\x1b.sagefl.node.v1.Description\x12\x42\n\x05Probe\x12\x1c.sagefl.node.v1.ProbeRequest\x1a\x1b.sagefl.node.v1.ProbeAnswer\x12<\n\x04Pull\x12\x1b.sagefl.node.v1.PullRequest\x1a\x15.sagefl.node.v1.Chunk0\x01\x12?\n\x07Inspect\x12\x1b.sagefl.node.v1.PullRequest\x1a\x15.sagefl.node.v1.Chunk0\x01\x12<\n\x04Read\x12\x1b.sagefl.node.v1.ReadRequest\x1a\x17.sagefl.node.v1.Reading\x12\x45\n\x06Health\x12\x1d.sagefl.node.v1.HealthRequest\x1a\x1c.sagefl.node.v1.HealthReportb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsagefl/node/wire/node.proto\x12\x0esagefl.node.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xcf\x01\n\x0b\x44\x65scription\x12\x0e\n\x06layout\x18\x01 \x01(\t\x12\x0f\n\x07\x63lasses\x18\x02 \x01(\r\x12\r\n\x05input\x18\x03 \x03(\r\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\x12\x13\n\x0bmax_anchors\x18\x07 \x01(\r\x12\x17\n\x0fmax_model_bytes\x18\x08 \x01(\x04\x12\x11\n\tmechanism\x18\t \x01(\t\x12\x0f\n\x07\x65psilon\x18\n \x01(\x01\x12\x10\n\x08protocol\x18\x0b \x01(\r\"K\n\x0cProbeRequest\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0e\n\x06inputs\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\".\n\x0bProbeAnswer\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61nswers\x18\x02 \x01(\x0c\"\x1d\n\x0bPullRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"$\n\x05\x43hunk\x12\r\n\x05total\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"+\n\x0bReadRequest\x12\x0c\n\x04what\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x0c\"\x19\n\x07Reading\x12\x0e\n\x06values\x18\x01 \x01(\x0c\"\x0f\n\rHealthRequest\"=\n\x0cHealthReport\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12\r\n\x05round\x18\x02 \x01(\x03\x12\r\n\x05ready\x18\x03 \x01(\x08\"\x1e\n\x0bHealthCheck\x12\x0f\n\x07service\x18\x01 \x01(\t\"\x1e\n\x0cHealthStatus\x12\x0e\n\x06status\x18\x01 \x01(\x05\x32\x98\x03\n\x04Peer\x12H\n\x08\x44\x65scribe\x12\x1f.sagefl.node.v1.DescribeRequest\x1a\x1b.sagefl.node.v1.Description\x12\x42\n\x05Probe\x12\x1c.sagefl.node.v1.ProbeRequest\x1a\x1b.sagefl.node.v1.ProbeAnswer\x12<\n\x04Pull\x12\x1b.sagefl.node.v1.PullRequest\x1a\x15.sagefl.node.v1.Chunk0\x01\x12?\n\x07Inspect\x12\x1b.sagefl.node.v1.PullRequest\x1a\x15.sagefl.node.v1.Chunk0\x01\x12<\n\x04Read\x12\x1b.sagefl.node.v1.ReadRequest\x1a\x17.sagefl.node.v1.Reading\x12\x45\n\x06Health\x12\x1d.sagefl.node.v1.HealthRequest\x1a\x1c.sagefl.node.v1.HealthReportb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,23 +34,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEREQUEST']._serialized_start=47
   _globals['_DESCRIBEREQUEST']._serialized_end=64
   _globals['_DESCRIPTION']._serialized_start=67
-  _globals['_DESCRIPTION']._serialized_end=256
-  _globals['_PROBEREQUEST']._serialized_start=258
-  _globals['_PROBEREQUEST']._serialized_end=333
-  _globals['_PROBEANSWER']._serialized_start=335
-  _globals['_PROBEANSWER']._serialized_end=381
-  _globals['_PULLREQUEST']._serialized_start=383
-  _globals['_PULLREQUEST']._serialized_end=412
-  _globals['_CHUNK']._serialized_start=414
-  _globals['_CHUNK']._serialized_end=450
-  _globals['_READREQUEST']._serialized_start=452
-  _globals['_READREQUEST']._serialized_end=495
-  _globals['_READING']._serialized_start=497
-  _globals['_READING']._serialized_end=522
-  _globals['_HEALTHREQUEST']._serialized_start=524
-  _globals['_HEALTHREQUEST']._serialized_end=539
-  _globals['_HEALTHREPORT']._serialized_start=541
-  _globals['_HEALTHREPORT']._serialized_end=587
-  _globals['_PEER']._serialized_start=590
-  _globals['_PEER']._serialized_end=998
+  _globals['_DESCRIPTION']._serialized_end=274
+  _globals['_PROBEREQUEST']._serialized_start=276
+  _globals['_PROBEREQUEST']._serialized_end=351
+  _globals['_PROBEANSWER']._serialized_start=353
+  _globals['_PROBEANSWER']._serialized_end=399
+  _globals['_PULLREQUEST']._serialized_start=401
+  _globals['_PULLREQUEST']._serialized_end=430
+  _globals['_CHUNK']._serialized_start=432
+  _globals['_CHUNK']._serialized_end=468
+  _globals['_READREQUEST']._serialized_start=470
+  _globals['_READREQUEST']._serialized_end=513
+  _globals['_READING']._serialized_start=515
+  _globals['_READING']._serialized_end=540
+  _globals['_HEALTHREQUEST']._serialized_start=542
+  _globals['_HEALTHREQUEST']._serialized_end=557
+  _globals['_HEALTHREPORT']._serialized_start=559
+  _globals['_HEALTHREPORT']._serialized_end=620
+  _globals['_HEALTHCHECK']._serialized_start=622
+  _globals['_HEALTHCHECK']._serialized_end=652
+  _globals['_HEALTHSTATUS']._serialized_start=654
+  _globals['_HEALTHSTATUS']._serialized_end=684
+  _globals['_PEER']._serialized_start=687
+  _globals['_PEER']._serialized_end=1095
 # @@protoc_insertion_point(module_scope)

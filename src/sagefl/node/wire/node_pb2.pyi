@@ -11,7 +11,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Description(_message.Message):
-    __slots__ = ("layout", "classes", "input", "dtype", "round", "digest", "max_anchors", "max_model_bytes", "mechanism", "epsilon")
+    __slots__ = ("layout", "classes", "input", "dtype", "round", "digest", "max_anchors", "max_model_bytes", "mechanism", "epsilon", "protocol")
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class Description(_message.Message):
     MAX_MODEL_BYTES_FIELD_NUMBER: _ClassVar[int]
     MECHANISM_FIELD_NUMBER: _ClassVar[int]
     EPSILON_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     layout: str
     classes: int
     input: _containers.RepeatedScalarFieldContainer[int]
@@ -32,7 +33,8 @@ class Description(_message.Message):
     max_model_bytes: int
     mechanism: str
     epsilon: float
-    def __init__(self, layout: _Optional[str] = ..., classes: _Optional[int] = ..., input: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[bytes] = ..., max_anchors: _Optional[int] = ..., max_model_bytes: _Optional[int] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ...) -> None: ...
+    protocol: int
+    def __init__(self, layout: _Optional[str] = ..., classes: _Optional[int] = ..., input: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[bytes] = ..., max_anchors: _Optional[int] = ..., max_model_bytes: _Optional[int] = ..., mechanism: _Optional[str] = ..., epsilon: _Optional[float] = ..., protocol: _Optional[int] = ...) -> None: ...
 
 class ProbeRequest(_message.Message):
     __slots__ = ("kind", "count", "inputs", "digest")
@@ -87,9 +89,23 @@ class HealthRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class HealthReport(_message.Message):
-    __slots__ = ("serving", "round")
+    __slots__ = ("serving", "round", "ready")
     SERVING_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
     serving: bool
     round: int
-    def __init__(self, serving: _Optional[bool] = ..., round: _Optional[int] = ...) -> None: ...
+    ready: bool
+    def __init__(self, serving: _Optional[bool] = ..., round: _Optional[int] = ..., ready: _Optional[bool] = ...) -> None: ...
+
+class HealthCheck(_message.Message):
+    __slots__ = ("service",)
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    def __init__(self, service: _Optional[str] = ...) -> None: ...
+
+class HealthStatus(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: int
+    def __init__(self, status: _Optional[int] = ...) -> None: ...

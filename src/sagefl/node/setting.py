@@ -1,0 +1,32 @@
+"""What a node refuses before it starts."""
+
+from __future__ import annotations
+
+from ..exchange import ExchangeLayer
+from ..methods import Method
+from .config import NodeConfig, is_loopback
+from .errors import NodeError
+from .identity import Identity
+
+
+def check_setting(config: NodeConfig, identity: Identity | None, *, insecure: bool) -> None:
+    """Whether the parts of a config fit together, and fit this node's identity."""
+    if insecure:
+        far = [a for a in (config.listen, *(n.address for n in config.neighbours.values())) if not is_loopback(a)]
+        if far:
+            raise NodeError(f"--insecure is for loopback addresses only, not {', '.join(far)}: remove the flag")
+    elif identity is not None and identity.name != config.name:
+        raise NodeError(f"{config.identity} belongs to {identity.name}, but this node is called {config.name}")
+    if config.evaluation.losses == "full":
+        raise NodeError('evaluation.losses = "full" would probe for the record alone: use "asked" or "none"')
+
+
+def pulling_method(config: NodeConfig, classes: int) -> Method:
+    """The method, if it exchanges in a way that nodes can: by pulling whole blocks."""
+    made = config.effective_method(classes)
+    if made.needs_truth:
+        raise NodeError(f"method {made.id} knows the truth, which only the simulator can tell: choose another method")
+    if type(made.exchange) is not ExchangeLayer:
+        kind = type(made.exchange).__name__
+        raise NodeError(f"method {made.id} exchanges by {kind}, which only the simulator does: choose another method")
+    return made

