@@ -85,7 +85,7 @@ def test_a_default_that_changes_later_changes_nothing_about_what_was_run(tiny: F
     path, record = tmp_path / "cells.csv", tiny.records[0]
     write_records(path, [record])
     (line,) = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
-    assert json.loads(line["config"]) == record.config.model_dump(mode="json")
+    assert json.loads(line["config"]) == record.config.values()
     short = record.config.model_dump(mode="json", exclude_defaults=True)
     for config, good in ((short, True), (short | {"seed": 99}, False)):
         with path.open("w", encoding="utf-8", newline="") as file:

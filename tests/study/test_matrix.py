@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sagefl.data import places
 from sagefl.learning.alternating import Alternating
 from sagefl.methods import method
+from sagefl.runs import versions
 from sagefl.runs.config import RunConfig
+from sagefl.study.collect import Record, recall, write_records
 from sagefl.study.errors import StudyError
-from sagefl.study.matrix import PRESETS, plan, scale_of
+from sagefl.study.matrix import scale_of
+from sagefl.study.paper import design, plan
 from sagefl.study.study import absent
 
 
@@ -30,13 +35,13 @@ def test_methods_of_one_configuration_share_their_world() -> None:
     assert len({c.config.digest for c in cells}) == 8
 
 
-def test_methods_train_alike_unless_options_say_otherwise() -> None:
+def test_methods_train_as_their_options_say() -> None:
     plain, own = plan(
-        "laptop", datasets=["fmnist"], topologies=["er"], alphas=[0.1], methods=["pfeddst", "pfeddst:k=2"]
+        "laptop", datasets=["fmnist"], topologies=["er"], alphas=[0.1], methods=["pfeddst", "pfeddst:alternate=false"]
     )
-    assert (plain.method, plain.config.method.options) == ("pfeddst", {"alternate": False})
-    assert (own.method, own.config.method.options) == ("pfeddst:k=2", {"k": 2})
-    assert not isinstance(method("pfeddst", **plain.config.method.options).training, Alternating)
+    assert (plain.method, plain.config.method.options) == ("pfeddst", {})
+    assert (own.method, own.config.method.options) == ("pfeddst:alternate=false", {"alternate": False})
+    assert isinstance(method("pfeddst", **plain.config.method.options).training, Alternating)
 
 
 def test_studies_share_cells() -> None:
@@ -73,7 +78,7 @@ def test_smoke_needs_nothing_but_what_is_shipped() -> None:
     assert {c.config.data.dataset for c in plan("smoke")} == {"fmnist-mini"}
     assert {c.config.topology.kind for c in plan("smoke")} == {"er", "ba"}
     assert absent(plan("smoke")) == []
-    assert PRESETS["smoke"].small
+    assert design("smoke").small
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:
@@ -98,3 +103,22 @@ def test_the_scale_is_said_as_it_was_run() -> None:
     assert lines[0] == "fmnist: K = 50, T = 150, at most 8 mini-batches a round, encoder-decoder, seed 1 to 2"
     assert lines[1] == "cifar10: K = 50, T = 40, whole local epochs, encoder-decoder, seed 1"
     assert len(lines) == 2
+
+
+def test_known_cells_of_a_method_that_was_repaired_since_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = plan("smoke", methods=["rg", "local"], alphas=[0.1], topologies=["er"])
+    records = [Record(c.configuration, c.method, c.config, {"accuracy": 0.5}) for c in cells]
+    write_records(tmp_path / "cells.csv", records)
+    assert len(recall(cells, [tmp_path])) == 2
+    assert not caplog.text
+    monkeypatch.setattr(versions, "METHODS", {"local": 2})
+    again = plan("smoke", methods=["rg", "local"], alphas=[0.1], topologies=["er"])
+    assert {c.method: c.address == c.config.digest for c in again} == {"rg": True, "local": False}
+    assert len(recall(again, [tmp_path])) == 2
+    assert "known cells were made before these changed, and are taken on trust: method local" in caplog.text
+    caplog.clear()
+    write_records(tmp_path / "cells.csv", [Record(c.configuration, c.method, c.config, {}, c.address) for c in again])
+    assert len(recall(again, [tmp_path])) == 2
+    assert not caplog.text

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tiny_study import tiny_plan
 
-from sagefl.runs.config import ConfigError
+from sagefl.runs.sections import ConfigError
 from sagefl.study import Design, Study, figures, paper, paper_figures
 from sagefl.study import study as studies
 from sagefl.study.canvas import Drawn, drawing, save
@@ -128,7 +129,12 @@ def test_what_is_known_is_not_run_and_what_is_done_comes_first(
 def test_an_account_that_keeps_its_cells_is_never_written_with_fewer(
     tiny: Findings, tiny_cells: list[Cell], tiny_folder: Path, tmp_path: Path
 ) -> None:
-    fewer = Study(Design("s", "S", tiny_cells[:2], keeps=True), tiny_folder, out=tmp_path)
+    """Those whose runs are still there are not lost."""
+    kept, gone = tmp_path / "some", tiny_cells[2:]
+    shutil.copytree(tiny_folder, kept)
+    for cell in gone:
+        shutil.rmtree(cell.folder(kept))
+    fewer = Study(Design("s", "S", tiny_cells[:2], keeps=True), kept, out=tmp_path)
     Findings(Design("whole", "W"), tiny.records).write(tmp_path)
     before = (tmp_path / "cells.csv").read_bytes()
     for step in (fewer.run, fewer.report):

@@ -16,8 +16,9 @@ from sagefl.cli import app
 from sagefl.runs.config import Execution, merged
 from sagefl.study.distributed import run_cells_on_ray
 from sagefl.study.errors import InterruptedStudyError
-from sagefl.study.matrix import Cell, plan
+from sagefl.study.matrix import Cell
 from sagefl.study.pace import Pace
+from sagefl.study.paper import plan
 from sagefl.study.runner import done, run_cells
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def contents(cell: Cell, folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in stored}
 
 
+@pytest.mark.slow  # in `make test` a raylet is killed under a run, and a study is interrupted
 def test_raylets_killed_mid_study_cost_nobody_a_cell(nodes: Nodes, tmp_path: Path) -> None:
     cells = long_plan("rg", "sage-os", "no-such-method")
     assert [f.cell.method for f in run_cells(cells, tmp_path / "here", Pace(cells, tmp_path), execution=ALONE)] == [

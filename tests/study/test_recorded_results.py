@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from sagefl.study.beyond import EXPERIMENT
+from sagefl.study.account import comparisons_csv
 from sagefl.study.collect import read_records
-from sagefl.study.design import Findings
+from sagefl.study.comparing import compare
+from sagefl.study.design import Design, Findings
 from sagefl.study.paper import PAPER
 from sagefl.study.render import to_csv, to_latex, to_markdown
 from sagefl.study.report import claims_csv, claims_markdown
-from sagefl.study.trial_report import comparisons_csv
-from sagefl.study.trials import compare_arms
 
 RESULTS = Path(__file__).parents[2] / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.glob("*/claims.csv"))
@@ -33,5 +32,7 @@ def test_tables_and_claims_are_rebuilt(folder: Path) -> None:
 
 def test_comparisons_are_rebuilt() -> None:
     folder = RESULTS / "beyond-laptop"
-    made = comparisons_csv(compare_arms(read_records(folder / "cells.csv"), EXPERIMENT))
+    trial = Design.read("beyond", "laptop").trial
+    assert trial is not None
+    made = comparisons_csv(compare(read_records(folder / "cells.csv"), trial), trial)
     assert made == (folder / "comparisons.csv").read_text(encoding="utf-8")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sagefl.study.matrix import Cell, plan
+from sagefl.study.matrix import Cell
+from sagefl.study.paper import plan
 from sagefl.study.results import Configuration, Result, Results
 
 AT = Configuration("fmnist", "er", 0.1)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..study.runner import Failure
     from ..study.study import Study
 
-__all__ = ["Progress", "carry_out", "command_line", "show_status"]
-
 
 def command_line() -> str:
     """What was typed."""
@@ -95,11 +93,11 @@ def show_status(study: Study, screen: Console) -> None:
 
     states = study.status()
     rows = [
-        (*map(str, cell.configuration), cell.method, str(cell.seed), state, cell.config.digest)
-        for cell, state in states
+        (*cell.configuration.keys, cell.method, str(cell.seed), state, cell.config.digest) for cell, state in states
     ]
-    heads = ("dataset", "topology", "alpha", "method", "seed", "state", "cell")
-    screen.print(table(heads, rows, left=("dataset", "topology", "method", "state", "cell")))
+    named = any(cell.configuration.world for cell, _ in states)
+    heads = (*(("world",) if named else ("dataset", "topology", "alpha")), "method", "seed", "state", "cell")
+    screen.print(table(heads, rows, left=("world", "dataset", "topology", "method", "state", "cell")))
     finished = sum(state in (State.DONE, State.KNOWN) for _, state in states)
     left = len(states) - finished
     screen.print(f"\n{finished} of {len(states)} cells done, {left} left, in {study.folder}")

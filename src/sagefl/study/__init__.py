@@ -3,12 +3,12 @@
 A study goes through these files, one idea each:
 
 - `design`: what a study is, as data, and what it finds; `study`: planning, running, collecting and reporting it;
-- `paper` and `beyond`: the two designs that come with sagefl;
-- `matrix`: which runs there are; `runner` (or `distributed`, on Ray) carries them out, each by `work`; `pace` says how
-  far it is; `collect` gathers what they came to;
+- `spec`: a study as a TOML file; `designs/` holds those that come with sagefl, `paper` the paper's claims and charts;
+- `matrix`: a cell, which is one run; `runner` (or `distributed`, on Ray) carries cells out, each by `work`; `pace` says
+  how far it is; `collect` gathers what they came to;
 - `published`: the paper's own tables, shipped as reference data; `results`: one shape for theirs and ours;
 - `measures`, `intervals`, `claims`, `statements`, `audit`: numbers per seed, verdicts, and what the paper states;
-- `trials`: arms against a reference, paired and corrected; `trial_report`: what is written about them;
+- `comparing`: methods against one of them, paired and corrected; `account`: what is written about it;
 - `tables`, `render`, `canvas`, `figures`, `paper_figures`, `sweeps`, `report`: what people look at.
 
 Beside studies of runs: `synthetic`, worlds of probe losses whose true risks are known; `regret`, how far rules are from

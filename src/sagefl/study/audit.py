@@ -21,27 +21,6 @@ from .measures import Measure, best_in
 from .published import SEED
 from .results import ALPHAS, PAPER_METHODS, Configuration, Results
 
-__all__ = [
-    "StopBound",
-    "certified_range",
-    "comm_oh",
-    "commit_bound",
-    "curves_cross",
-    "degree_condition",
-    "degrees",
-    "dominance",
-    "every_metric",
-    "evidence_table",
-    "firing_degree",
-    "gap_by_alpha",
-    "mean_degrees",
-    "outright_wins",
-    "probe_bytes",
-    "separable",
-    "stage_16",
-    "stop_bounds",
-]
-
 CLIENTS, GRAPH_SEED = 50, 1
 
 

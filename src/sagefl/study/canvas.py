@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "MUTED", "Drawn", "colour", "drawing", "inline", "marker", "save", "tidy"]
-
 INK, MUTED = "#1a1a2e", "#8a8a99"  # replaced by the page's own colours where a figure is put into one
 _PALETTE = {
     "local": ("#999999", "x"),

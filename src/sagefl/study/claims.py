@@ -12,34 +12,10 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar, Protocol
 
-from .intervals import Estimate, estimate
+from ..runs.intervals import Estimate, estimate
 from .measures import EQUAL, Measure
 from .published import SEED, counterpart
 from .results import Configuration, Results
-
-__all__ = [
-    "LEVEL",
-    "NEEDED_SEEDS",
-    "RULE",
-    "Above",
-    "All",
-    "Below",
-    "Claim",
-    "Compared",
-    "Computed",
-    "Everywhere",
-    "Exactly",
-    "Finding",
-    "Judged",
-    "Near",
-    "NotRun",
-    "Printed",
-    "RunTest",
-    "TableTest",
-    "Untestable",
-    "Verdict",
-    "judge",
-]
 
 NEEDED_SEEDS = 3
 LEVEL = 0.95

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,18 +18,21 @@ from typing import Any
 
 import polars as pl
 
+from ..runs.columns import Column, columns, schema
 from ..runs.config import RunConfig
+from ..runs.environment import address, made_of
 from ..runs.files import write_text
 from ..runs.rundir import RunDirectory
+from ..runs.summary import summarise
 from ..selection.theory import SCHEDULE
 from .errors import StudyError
 from .matrix import Cell
 from .results import Configuration, Result
 from .runner import done
 
-__all__ = ["Record", "collect", "differ", "read_records", "recall", "write_records"]
-
+logger = logging.getLogger(__name__)
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
+BOTH = "both"  # the mean of global and Client accuracy, which no run records
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Record:
     method: str
     config: RunConfig
     values: dict[str, float]
+    address: str = ""  # of the run, where it is not its config's digest because of the code behind it
 
     @property
     def result(self) -> Result:
@@ -46,10 +51,25 @@ class Record:
         return Result(self.configuration, self.method, self.config.seed, self.values)
 
 
+def measure_names() -> list[str]:
+    """The numbers that every finished cell has, by the names that a study reports them under."""
+    metrics, decisions, timings = (pl.DataFrame(schema=schema(table)) for table in ("metrics", "decisions", "timings"))
+    summary = dict.fromkeys(summarise(metrics, decisions), 0.0)
+    more = (*_derived(summary), *_of_decisions(decisions), *_CHECKED, *_seconds(timings))
+    return [BOTH, *summary, *more, *(column.name for column in _of_worlds())]
+
+
+def _of_worlds() -> list[Column[Any]]:
+    """What only runs whose truth is known record, round by round."""
+    return [column for column in columns("metrics", "world") if column.only == "world"]
+
+
 def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
     """The records of those cells that are finished."""
     return [
-        Record(c.configuration, c.method, c.config, _values(RunDirectory(c.folder(folder))))
+        Record(
+            c.configuration, c.method, c.config, _values(RunDirectory(c.folder(folder))), _apart(c.address, c.config)
+        )
         for c in cells
         if done(c, folder)
     ]
@@ -58,8 +78,8 @@ def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
 def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> dict[str, Record]:
     """The cells that are listed in the `cells.csv` of some folders, by digest: they count although their runs are gone.
 
-    What a rule does may change while its config does not, so whoever names a folder vouches for what is in it. Two
-    folders that disagree about a cell are refused.
+    Whoever names a folder vouches for what is in it, also where the code behind a cell has changed since or the results
+    version of its method was raised; that is said, by name. Two folders that disagree about a cell are refused.
     """
     kept: dict[tuple[Configuration, str], Record] = {}
     for folder in folders:
@@ -67,8 +87,12 @@ def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> dict[str, Record]:
             if differ(kept.setdefault((r.configuration, r.config.digest), r), r):
                 where = f"{r.configuration}, {r.method}, seed {r.config.seed}"
                 raise StudyError(f"{folder} and a folder before it disagree about {where}: name only one of them")
-    found = ((c, kept.get((c.configuration, c.config.digest))) for c in cells)
-    return {c.config.digest: replace(r, method=c.method) for c, r in found if r is not None}
+    found = [(c, had) for c in cells if (had := kept.get((c.configuration, c.config.digest))) is not None]
+    if old := sorted(
+        {part for c, r in found if r.address != _apart(c.address, c.config) for part in made_of(c.config)}
+    ):
+        logger.warning("known cells were made before these changed, and are taken on trust: %s", ", ".join(old))
+    return {c.config.digest: replace(r, method=c.method) for c, r in found}
 
 
 def differ(a: Record, b: Record) -> bool:
@@ -83,11 +107,24 @@ def differ(a: Record, b: Record) -> bool:
 def _values(run: RunDirectory) -> dict[str, float]:
     summary: dict[str, Any] = run.summary or {}
     values = {k: float(v) for k, v in summary.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    values["comm_oh"] = values["transferred"]
+    metrics = run.table("metrics")
+    known = {c.name: metrics[c.name].mean() for c in _of_worlds() if c.name in metrics.columns}
+    values |= {name: mean for name, mean in known.items() if isinstance(mean, float)}
+    return values | _derived(values) | _of_decisions(run.table("decisions")) | _seconds(run.table("timings"))
+
+
+def _derived(values: dict[str, float]) -> dict[str, float]:
+    """CommOH by the paper's name, and megabytes per client-round."""
     count = 1e6 * max(values["decisions"], 1.0)
-    values["mb_probes"] = (values["probe_input_bytes"] + values["probe_answer_bytes"]) / count
-    values["mb_models"] = values["model_bytes"] / count
-    return values | _of_decisions(run.table("decisions")) | _seconds(run.table("timings"))
+    probes = values["probe_input_bytes"] + values["probe_answer_bytes"]
+    return {
+        "comm_oh": values["transferred"],
+        "mb_probes": probes / count,
+        "mb_models": values["model_bytes"] / count,
+    }
+
+
+_CHECKED = ("pulled_worse", "pulled_excess")
 
 
 def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
@@ -104,7 +141,8 @@ def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
     }
     if checked.height:
         excess = checked["eval_pulled_risk"] - checked["eval_gossip_risk"]
-        values |= {"pulled_worse": float((excess > 0).mean() or 0.0), "pulled_excess": float(excess.mean() or 0.0)}  # type: ignore[arg-type]
+        shares = (float((excess > 0).mean() or 0.0), float(excess.mean() or 0.0))  # type: ignore[arg-type]
+        values |= dict(zip(_CHECKED, shares, strict=True))
     return values
 
 
@@ -127,10 +165,12 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     metrics = sorted({name for r in records for name in r.values})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_KEYS, *metrics])
+    named = any(r.configuration.world for r in records)
+    writer.writerow([*(("world",) if named else ()), *_KEYS, *metrics])
     for r in records:
-        config = json.dumps(r.config.model_dump(mode="json"), sort_keys=True)
-        keys = (*r.configuration, r.method, r.config.seed, r.config.digest, config)
+        config = json.dumps(r.config.values(), sort_keys=True)
+        *world, name = r.configuration
+        keys = (*((name,) if named else ()), *world, r.method, r.config.seed, r.address or r.config.digest, config)
         writer.writerow([*keys, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
     write_text(path, text.getvalue())
 
@@ -147,15 +187,19 @@ def read_records(path: Path) -> list[Record]:
 
 def _record(path: Path, line: int, row: dict[str, str]) -> Record:
     try:
-        configuration = Configuration(row["dataset"], row["topology"], float(row["alpha"]))
+        configuration = Configuration(row["dataset"], row["topology"], float(row["alpha"]), row.get("world", ""))
         config = RunConfig.parse(json.loads(row["config"]))
-        values = {k: float(v) for k, v in row.items() if k not in _KEYS and v}
+        values = {k: float(v) for k, v in row.items() if k not in (*_KEYS, "world") and v}
         method, digest = row["method"], row["digest"]
     except (KeyError, TypeError, ValueError) as error:
         raise StudyError(f"{path}, line {line}: not a cell of a study ({error})") from None
-    if config.digest != digest:
+    if digest not in (config.digest, address(config)):
         raise StudyError(
             f"{path}, line {line}: its config is by now another run's ({config.digest}, recorded as {digest}): "
             "a default that the line does not name has changed since"
         )
-    return Record(configuration, method, config, values)
+    return Record(configuration, method, config, values, _apart(digest, config))
+
+
+def _apart(address: str, config: RunConfig) -> str:
+    return "" if address == config.digest else address

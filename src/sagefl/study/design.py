@@ -1,7 +1,7 @@
 """A study as data: which runs it consists of, what is asked of them, and what is written about the answer.
 
-A `Design` is all that tells one study from another. The paper's (`paper`) and the extensions' (`beyond`) are two of
-them; another one is another value of this class. `Findings` is what a study comes to: the records of its cells, and
+A `Design` is all that tells one study from another. `Design.read` makes one of a file (`spec`); the paper's has claims,
+too (`paper`). `Findings` is what a study comes to: the records of its cells, and
 everything that follows from them, computed when it is first asked for.
 """
 
@@ -12,34 +12,32 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from .account import draw_gains, draw_price, layouts
 from .claims import Claim, Judged, judge
 from .collect import Record, read_records
+from .comparing import with_both
 from .errors import StudyError
 from .figures import CHARTS
 from .matrix import Cell, scale_of
+from .published import STAND_INS
 from .report import write_report
 from .results import Results
+from .spec import Trial, read_spec
 from .sweeps import SweepRow, read_sweeps
 from .tables import TABLES, Layout, Table, build_tables
 
 if TYPE_CHECKING:
     from .canvas import Drawn
-    from .trials import Trial
-
-__all__ = ["Chart", "Design", "Findings", "Writer", "environment"]
 
 Chart = Callable[["Findings"], "Drawn | None"]
 """Draws one figure, or returns None where the findings do not hold what it needs."""
-
-Writer = Callable[["Findings", Path], Path]
-"""Writes everything into a folder and returns the file to open first."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +50,43 @@ class Design:
     claims: Sequence[Claim] = ()  # each gets a verdict
     tables: Sequence[Layout] = TABLES
     charts: Sequence[Chart] = CHARTS
-    trial: Trial | None = None  # arms that are compared with a reference
+    trial: Trial | None = None  # methods that are compared with one of them
     published: Callable[[], Results] = Results  # what stands beside the runs
     scale: Sequence[str] = ()  # what to say about the scale beside what was run
     sweeps: bool = False  # whether recorded losses are replayed under other options
     small: bool = False  # whether cells are small enough to run several at a time by default
     keeps: bool = False  # whether a cells.csv that holds more cells than this study has is left alone
-    write: Writer = write_report
+    source: str = ""  # the text of its file
+
+    @classmethod
+    def read(
+        cls,
+        source: Path | str,
+        preset: str | None = None,
+        *,
+        methods: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        first: int | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        **axes: Sequence[Any],
+    ) -> Design:
+        """A study of a TOML file, or one that comes with sagefl by name, at the scale of a preset.
+
+        `first` takes only the first so many methods; `+ID` in `methods` adds to those of the file. `axes` are other
+        `datasets`, `topologies` or `alphas` of its grid; `overrides` are config keys that win over the file's.
+        """
+        spec, text, name = read_spec(source, preset)
+        spec = spec.narrowed(**axes)
+        added = [m[1:] for m in methods if m.startswith("+")]
+        chosen = [m for m in methods if not m.startswith("+")] or list(spec.methods[:first])
+        cells = spec.cells(list(dict.fromkeys([*chosen, *added])), seeds, overrides)
+        trial = spec.trial()
+        if trial is not None and (added or chosen != list(spec.methods[: len(chosen)])):
+            trial = replace(trial, methods=tuple(dict.fromkeys([*trial.methods, *chosen, *added])))
+        made = cls(name, spec.title, cells, small=spec.small, source=text)
+        if trial is None:
+            return made
+        return replace(made, trial=trial, tables=layouts(trial), charts=(draw_gains, draw_price), keeps=True)
 
 
 @dataclass(frozen=True)
@@ -86,7 +114,13 @@ class Findings:
     @cached_property
     def ours(self) -> Results:
         """The records as results."""
-        return Results(r.result for r in self.records)
+        return Results(replace(r.result, values=with_both(r.values)) for r in self.records)
+
+    @property
+    def trial(self) -> Trial:
+        """What was compared."""
+        assert self.design.trial is not None, f"{self.design.name} compares nothing"
+        return self.design.trial
 
     @cached_property
     def published(self) -> Results:
@@ -111,11 +145,15 @@ class Findings:
     @cached_property
     def scale(self) -> list[str]:
         """What was run, a line per data set; nothing where nothing was."""
-        return [*scale_of([r.config for r in self.records]), *self.design.scale] if self.records else []
+        if not self.records:
+            return []
+        there = {r.configuration.dataset for r in self.records} if self.published else set()
+        beside = [f"{ours} stands beside the paper's {theirs}" for ours, theirs in STAND_INS.items() if ours in there]
+        return [*scale_of([r.config for r in self.records]), *beside, *self.design.scale]
 
     def write(self, out: Path) -> Path:
         """Everything into a folder; returns the file to open first."""
-        return self.design.write(self, out)
+        return write_report(self, out)
 
 
 def made_by(command: str) -> list[str]:

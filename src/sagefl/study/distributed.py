@@ -27,8 +27,6 @@ from .work import Ended, attempt, dataset_of, failed, taken
 if TYPE_CHECKING:
     from ..data import Dataset
 
-__all__ = ["run_cells_on_ray"]
-
 RETRIES = 5  # how often a cell may lose its node or process
 PATIENCE = 60.0  # seconds that a cell waits while another process, perhaps its own killed one, holds its folder
 FAREWELL = 120.0  # seconds that cells have to finish their round once they are asked to stop

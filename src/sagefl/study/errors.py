@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ..errors import SageflError, UsageError
 
-__all__ = ["InterruptedStudyError", "StudyError"]
-
 
 class StudyError(UsageError):
     """A study that cannot be planned, run or read; the message says what to do about it."""

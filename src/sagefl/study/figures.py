@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from ..runs.intervals import Estimate, estimate
 from .canvas import INK, MUTED, Drawn, colour, drawing, marker, save, tidy
-from .intervals import Estimate, estimate
 from .published import counterpart, counterpart_method
 from .results import Configuration, Results, show_method
 from .sweeps import SweepRow
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from .design import Findings
-
-__all__ = ["CHARTS", "budget", "by_alpha", "mechanisms", "per_byte", "relative", "sweeps", "traffic"]
 
 _LABEL = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}  # behind numbers
 

@@ -12,23 +12,6 @@ from statistics import fmean, median
 
 from .results import Configuration, Results
 
-__all__ = [
-    "EQUAL",
-    "Measure",
-    "Measured",
-    "Slice",
-    "best_in",
-    "column",
-    "extreme",
-    "gap",
-    "matched",
-    "median_gap",
-    "smallest_step",
-    "trend",
-    "win_share",
-    "wins",
-]
-
 EQUAL = 1e-9  # differences below this are ties: the tables have four decimals
 Where = Callable[[Configuration], bool]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from .matrix import Cell
 from .runner import Failure, done
 
-__all__ = ["Pace"]
-
 
 class Pace:
     """A watcher that only counts. The time left is estimated from the work done since the start, not from cells."""

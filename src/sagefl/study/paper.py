@@ -1,22 +1,20 @@
-"""The paper's study: its matrix, its claims, its tables and its figures, with our runs beside them."""
+"""The paper's study: the matrix of `designs/paper.toml`, its claims, tables and figures, and our runs beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from .design import Design, Findings, made_by
 from .figures import CHARTS
-from .matrix import plan, preset_of
+from .matrix import Cell
 from .paper_figures import stop32, stopping
 from .published import published
 from .statements import STATEMENTS
 
-__all__ = ["PAPER", "audit", "design"]
-
 PAPER = Design(
-    "study-paper",
+    "paper",
     "Does the paper hold? SAGE: Optimal-Stopping Peer Selection for Decentralised Federated Learning",
     claims=STATEMENTS,
     charts=(stopping, stop32, *CHARTS),
@@ -27,20 +25,15 @@ PAPER = Design(
 """Everything but the cells: those depend on the scale."""
 
 
-def design(
-    preset: str = "smoke",
-    *,
-    datasets: Sequence[str] = (),
-    topologies: Sequence[str] = (),
-    alphas: Sequence[float] = (),
-    methods: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-    overrides: Mapping[str, Any] | None = None,
-) -> Design:
-    """The paper's study at a preset's scale; axes that are left empty are the preset's own."""
-    axes: dict[str, Any] = {"datasets": datasets, "topologies": topologies, "alphas": alphas}
-    cells = plan(preset, **axes, methods=methods, seeds=seeds, overrides=overrides)
-    return replace(PAPER, name=f"study-{preset}", cells=cells, small=preset_of(preset).small)
+def design(preset: str | None = None, **axes: Any) -> Design:
+    """The paper's study at a preset's scale; axes as of `Design.read`, those left empty are the preset's own."""
+    read = Design.read("paper", preset, **axes)
+    return replace(PAPER, name=read.name, cells=read.cells, small=read.small, source=read.source)
+
+
+def plan(preset: str, **axes: Any) -> Sequence[Cell]:
+    """The cells of that study."""
+    return design(preset, **axes).cells
 
 
 def audit(command: str = "") -> Findings:

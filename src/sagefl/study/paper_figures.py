@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from .design import Findings
 
-__all__ = ["stop32", "stopping"]
-
 DEGREE = 6  # the paper's representative degree
 
 

@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from ..runs.intervals import t_quantile
 from ..selection import AnchorQuery, Outcome, RandomGossip, SageE, SageEVanilla, SageOS, Selector, VanillaSage, replay
 from ..selection.bellman import Optima, Prior, sample_losses, solve
 from ..selection.theory import DELTA, PROBE_COST
 from ..streams import stream
-from .intervals import t_quantile
-
-__all__ = ["RegretReport", "RuleRegret", "controlled_mean", "measure_regret", "rules"]
 
 Values = npt.NDArray[np.float64]
 

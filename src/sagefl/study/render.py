@@ -17,8 +17,6 @@ from .tables import Entry, Table, TableColumn
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-__all__ = ["Block", "Line", "Row", "blocks", "lines", "to_csv", "to_latex", "to_markdown", "to_rich"]
-
 MINUS = "\u2212"
 
 
@@ -26,7 +24,7 @@ MINUS = "\u2212"
 class Line:
     """One printed line: its labels, which of the three kinds it is, its texts, and which of them are the best."""
 
-    labels: tuple[str, str, str]
+    labels: tuple[str, ...]
     kind: str  # measured, published, difference; nothing where there is only one
     texts: tuple[str, ...]
     best: tuple[bool, ...]
@@ -36,7 +34,7 @@ class Line:
 def lines(table: Table) -> Iterator[Line]:
     """Up to three lines per configuration, and the means."""
     rows = [(at.labels, entries, False) for at, entries in table.rows]
-    for labels, entries, mean in [*rows, (("Mean", "", ""), table.means, True)]:
+    for labels, entries, mean in [*rows, (_first(table, "Mean"), table.means, True)]:
         for kind, show, value in _KINDS:
             if (kind == "measured" and not table.has_measured) or (kind == "published" and not table.has_published):
                 continue
@@ -85,7 +83,17 @@ def _groups(table: Table) -> list[tuple[str, int]]:
 
 
 def _heads(table: Table) -> tuple[str, ...]:
-    return ("Dataset", "Topo.", "alpha", *((" ",) if _several(table) else ()))
+    return (*(("World",) if _named(table) else ("Dataset", "Topo.", "alpha")), *((" ",) if _several(table) else ()))
+
+
+def _first(table: Table, text: str) -> tuple[str, ...]:
+    """Labels of a row that is about no single world."""
+    return (text,) if _named(table) else (text, "", "")
+
+
+def _named(table: Table) -> bool:
+    """Whether its worlds have names: then those stand for data set, topology and alpha."""
+    return any(at.world for at, _ in table.rows)
 
 
 def _several(table: Table) -> bool:
@@ -100,7 +108,7 @@ def _rows(table: Table, start: int = 0, width: int | None = None) -> Iterator[Ro
         line = replace(whole, texts=whole.texts[start:stop], best=whole.best[start:stop])
         if any(line.texts):
             same = before is not None and (before.labels, before.mean) == (line.labels, line.mean)
-            labels = ("", "", "") if same else line.labels
+            labels = ("",) * len(line.labels) if same else line.labels
             yield Row((*labels, *((line.kind,) if _several(table) else ())), line, first=not same)
             before = line
 
@@ -155,7 +163,8 @@ def to_rich(table: Table) -> list[tuple[str, RichTable]]:
             cells = [Text(text, style="bold" if best else "") for text, best in row.numbers]
             dim = "dim" if row.line.kind == "published" and _several(table) else ""
             shown.add_row(*map(Text, row.front), *cells, style=dim)
-        made.append((f"{table.title}: {block.group}", shown))
+        title = table.title if len(_groups(table)) == 1 else f"{table.title}: {block.group}"
+        made.append((title, shown))
     return made
 
 
@@ -209,12 +218,10 @@ def to_csv(table: Table) -> str:
     """One line per number, with everything unrounded."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ("dataset", "topology", "alpha", "method", "metric", "measured", "standard_error", "seeds", "published",
-         "difference")
-    )  # fmt: skip
-    rows = [(tuple(map(str, at)), entries) for at, entries in table.rows]
-    for at, entries in [*rows, (("mean", "", ""), table.means)]:
+    heads = ["method", "metric", "measured", "standard_error", "seeds", "published", "difference"]
+    writer.writerow([*(["world"] if _named(table) else ["dataset", "topology", "alpha"]), *heads])
+    rows = [(at.keys, entries) for at, entries in table.rows]
+    for at, entries in [*rows, (_first(table, "mean"), table.means)]:
         for column, e in zip(table.columns, entries, strict=True):
             m = e.measured
             ours = ("", "", "0") if m is None else (_exact(m.mean), _exact(m.standard_error), str(m.seeds))

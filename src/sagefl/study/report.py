@@ -11,16 +11,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from .account import WORDS, comparisons_csv, primary_lines, sheets
+from .account import to_markdown as to_account
 from .canvas import inline
 from .claims import RULE, Finding, Judged, Verdict
 from .collect import write_records
+from .comparing import compare
 from .render import blocks, to_csv, to_latex, to_markdown
 from .sweeps import SweepRow, write_sweeps
 
 if TYPE_CHECKING:
     from .design import Findings
-
-__all__ = ["claims_csv", "claims_markdown", "count", "to_page", "write_report"]
 
 
 def write_report(findings: Findings, out: Path) -> Path:
@@ -32,6 +33,12 @@ def write_report(findings: Findings, out: Path) -> Path:
             (out / "tables" / f"{table.name}.{ending}").write_text(text, encoding="utf-8")
     for drawn in findings.figures:
         drawn.write(out / "figures")
+    if findings.design.trial is not None:
+        (out / "README.md").write_text(to_account(findings), encoding="utf-8")
+        comparisons = comparisons_csv(compare(findings.records, findings.trial), findings.trial)
+        (out / "comparisons.csv").write_text(comparisons, encoding="utf-8")
+    if findings.design.source:
+        (out / "study.toml").write_text(findings.design.source, encoding="utf-8")
     if findings.judged:
         (out / "claims.md").write_text(claims_markdown(findings), encoding="utf-8")
         (out / "claims.csv").write_text(claims_csv(findings.judged), encoding="utf-8")
@@ -61,6 +68,10 @@ def to_page(findings: Findings) -> str:
     )
     return environment.get_template("report.html").render(
         title=findings.design.title,
+        primary=[] if findings.design.trial is None else [_plain(line) for line in primary_lines(findings)],
+        sheets=[] if findings.design.trial is None else list(sheets(findings)),
+        plain=_plain,
+        words=WORDS,
         counted=list(counted(findings)),
         measured=bool(findings.records),
         published=bool(findings.published),
@@ -94,6 +105,11 @@ def count(findings: Sequence[Finding]) -> str:
     """Verdicts in numbers."""
     found = Counter(f.verdict for f in findings)
     return ", ".join(f"{found[v]} {v}" for v in Verdict if found[v])
+
+
+def _plain(text: str) -> str:
+    """Without Markdown's marks."""
+    return text.replace("**", "").replace("`", "").replace("*", "")
 
 
 def _tone(finding: Finding) -> str:

@@ -12,18 +12,6 @@ from typing import NamedTuple
 
 from .errors import StudyError
 
-__all__ = [
-    "ALPHAS",
-    "DATASETS",
-    "METHODS",
-    "PAPER_METHODS",
-    "TOPOLOGIES",
-    "Configuration",
-    "Result",
-    "Results",
-    "show_method",
-]
-
 DATASETS = {"fmnist": "FMNIST", "cifar10": "CIFAR-10", "fmnist-mini": "FMNIST-mini"}
 TOPOLOGIES = {"ba": "SF", "er": "ER"}
 ALPHAS = (0.05, 0.1, 0.3)
@@ -42,18 +30,26 @@ PAPER_METHODS = tuple(m for m in METHODS if m != "sage-os-table")  # that one is
 
 
 class Configuration(NamedTuple):
-    """One row of the paper's tables: a world that all methods are run on."""
+    """One row of a table: a world that all methods are run in."""
 
     dataset: str
     topology: str
     alpha: float
+    world: str = ""  # its name, where a study gives it one
 
     def __str__(self) -> str:
-        return f"{self.dataset}/{self.topology}/{self.alpha:g}"
+        return self.world or f"{self.dataset}/{self.topology}/{self.alpha:g}"
 
     @property
-    def labels(self) -> tuple[str, str, str]:
-        """As the paper prints it."""
+    def keys(self) -> tuple[str, ...]:
+        """What tells it from others: its name, or else data set, topology and alpha."""
+        return (self.world,) if self.world else (self.dataset, self.topology, str(self.alpha))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The same as the paper prints it."""
+        if self.world:
+            return (self.world,)
         return (
             DATASETS.get(self.dataset, self.dataset),
             TOPOLOGIES.get(self.topology, self.topology.upper()),
@@ -92,8 +88,8 @@ class Results:
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
-        """In the paper's order, others after it."""
-        return tuple(sorted({r.configuration for r in self.rows}, key=_configuration_order))
+        """In the paper's order, others after it; those with names as they come."""
+        return tuple(sorted(dict.fromkeys(r.configuration for r in self.rows), key=_configuration_order))
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -122,6 +118,8 @@ class Results:
 
 def _configuration_order(c: Configuration) -> tuple[int, str, int, str, float]:
     datasets, topologies = list(DATASETS), list(TOPOLOGIES)
+    if c.world:
+        return len(datasets), "", 0, "", 0.0
     return (
         datasets.index(c.dataset) if c.dataset in datasets else len(datasets),
         c.dataset,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..runs.config import Execution, RunConfig
+from ..runs.rundir import RunDirectory
 from ..signals import stoppable
 from .errors import InterruptedStudyError
 from .matrix import Cell
@@ -28,9 +29,6 @@ from .work import Ended, attempt, taken
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
-
-
-__all__ = ["INTERRUPTED", "Failure", "Watcher", "done", "run_cells"]
 
 INTERRUPTED = "the study was interrupted; the same command goes on with it"
 
@@ -65,7 +63,7 @@ class Watcher(Protocol):
 
 def done(cell: Cell, folder: Path) -> bool:
     """Whether a cell has its end result."""
-    return (cell.folder(folder) / "summary.json").is_file()
+    return RunDirectory(cell.folder(folder)).finished(cell.config)
 
 
 def run_cells(

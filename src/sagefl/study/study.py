@@ -19,8 +19,6 @@ from .pace import Pace
 from .runner import Failure, Watcher, done, run_cells
 from .sweeps import read_sweeps, run_sweeps
 
-__all__ = ["Absence", "State", "Study", "absent"]
-
 
 class State(StrEnum):
     """How a cell stands."""
@@ -159,9 +157,9 @@ class Study:
         path = self.out / "cells.csv"
         if not self.design.keeps or not path.is_file():
             return
-        kept = {cell.config.digest for cell in self.design.cells if done(cell, self.folder)} | self.known.keys()
-        held = [record.config.digest for record in read_records(path)]
-        if lost := [digest for digest in held if digest not in kept]:
+        held = [Cell(record.configuration, record.method, record.config) for record in read_records(path)]
+        gone = [cell for cell in held if not done(cell, self.folder)]
+        if lost := [cell for cell in gone if cell.config.digest not in self.known]:
             raise StudyError(
                 f"{path} holds {len(lost)} of {len(held)} cells that this account would drop: `--known {self.out}` "
                 "goes on from those that are in the plan, another --out keeps them all"
@@ -209,5 +207,5 @@ class Study:
         runs: dict[str, list[Path]] = {}
         for cell in self.design.cells:
             if cell.seed == first and done(cell, self.folder):
-                runs.setdefault(" ".join(map(str, cell.configuration)), []).append(cell.folder(self.folder))
+                runs.setdefault(" ".join(cell.configuration.keys), []).append(cell.folder(self.folder))
         return runs

@@ -22,8 +22,6 @@ from .errors import StudyError
 from .matrix import Cell
 from .runner import done
 
-__all__ = ["SWEEPS", "SweepRow", "read_sweeps", "run_sweeps", "write_sweeps"]
-
 SOURCE = "aq-128"
 SWEEPS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "lambda": ("probe_cost", (0.0, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3)),
@@ -99,7 +97,7 @@ def _cell(cell: Cell, folder: Path) -> Iterator[SweepRow]:
         r = replayed[rule]
         shares = (r.covered, r.certified, r.cost, r.exhausted, r.no_anchors)
         spent = (r.evaluations, r.budget, r.evaluations * per_byte, r.evaluations * per_second)
-        yield SweepRow(cell.config.digest, *cell.configuration, cell.seed, sweep, value, *shares, *spent)
+        yield SweepRow(cell.config.digest, *cell.configuration[:3], cell.seed, sweep, value, *shares, *spent)
 
 
 def _prices(run: RunDirectory) -> tuple[float, float]:

@@ -23,8 +23,6 @@ from ..streams import stream
 from ..topology import build
 from .results import ALPHAS
 
-__all__ = ["Neighbourhood", "SyntheticCell", "cells", "neighbourhoods"]
-
 GRAPHS = ("er", "ba")
 SAMPLES_PER_CLASS = (6000, 5000)  # Fashion-MNIST, CIFAR-10
 SKILLS = ((0.95, 0.05), (0.70, 0.15))  # (a_max, eta): an easy and a hard task

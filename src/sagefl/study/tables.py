@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from .intervals import Estimate, estimate
+from ..methods import methods
+from ..runs.intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
 from .results import Configuration, Results, show_method
-
-__all__ = ["TABLES", "Entry", "Layout", "Table", "TableColumn", "TablePlan", "build_tables"]
 
 
 @dataclass(frozen=True)
@@ -154,9 +153,17 @@ def build_tables(ours: Results, published: Results, layouts: Sequence[Layout] = 
     return [table for table in made if table.has_measured or table.has_published]
 
 
-def _columns(groups: Mapping[str, str], methods: Sequence[str], **shown: Any) -> list[TableColumn]:
-    """A group of columns for each metric, a column for each method."""
-    return [TableColumn(m, k, group, show_method(m), **shown) for k, group in groups.items() for m in methods]
+def _columns(groups: Mapping[str, str], of: Sequence[str], **shown: Any) -> list[TableColumn]:
+    """A group of columns for each metric, a column for each method; one inspired by a paper is never the best."""
+    return [
+        TableColumn(m, k, group, show_method(m), **(shown if _ranked(m) else shown | {"best": ""}))
+        for k, group in groups.items()
+        for m in of
+    ]
+
+
+def _ranked(method: str) -> bool:
+    return not _fidelity(method).startswith("inspired by")
 
 
 def _methods(ours: Results, published: Results) -> tuple[str, ...]:
@@ -168,7 +175,24 @@ def _filled(plan: TablePlan, ours: Results, published: Results) -> Table:
     used = [c for c in plan.columns if any(_has(c, ours, published, at) for at in configurations)]
     rows = [(at, tuple(_entry(c, ours, published, at) for c in used)) for at in configurations]
     means = tuple(_mean(c, ours, published, configurations) for c in used)
-    return Table(plan.name, plan.title, plan.caption, tuple(used), tuple(rows), means)
+    caption = " ".join((plan.caption, *_standing(used)))
+    return Table(plan.name, plan.title, caption, tuple(used), tuple(rows), means)
+
+
+def _standing(columns: Sequence[TableColumn]) -> list[str]:
+    """Which methods are not quite their papers'; `sagefl methods` says how."""
+    shown = list(dict.fromkeys(c.method for c in columns))
+    kinds = {
+        "adapted": "Adapted from their papers: {}.",
+        "inspired by": "Only inspired by their papers, not ranked: {}.",
+    }
+    found = {kind: [show_method(m) for m in shown if _fidelity(m).startswith(kind)] for kind in kinds}
+    return [kinds[kind].format(", ".join(names)) for kind, names in found.items() if names]
+
+
+def _fidelity(method: str) -> str:
+    known = methods().get(method.partition(":")[0])
+    return known.fidelity if known else ""
 
 
 def _has(column: TableColumn, ours: Results, published: Results, at: Configuration) -> bool:

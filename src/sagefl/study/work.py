@@ -14,8 +14,6 @@ from ..runs.config import Execution, RunConfig
 if TYPE_CHECKING:
     from ..data import Dataset
 
-__all__ = ["Ended", "attempt", "dataset_of", "failed", "taken"]
-
 Say = Callable[[int], object]  # is told how many rounds are done
 
 
@@ -79,10 +77,11 @@ def _simulate(config: RunConfig, directory: Path, execution: Execution, say: Say
     from ..simulation.simulator import InterruptedRunError, Simulator
     from ..simulation.world import World
 
-    if (directory / "summary.json").is_file():
+    place = RunDirectory(directory)
+    if place.check(config) and place.summary is not None:
         return  # another study was faster
     world = World.build(config, dataset or dataset_of(config.data.dataset))
-    simulator = Simulator(config, RunDirectory(directory), execution, world=world, callbacks=[_Rounds(say)])
+    simulator = Simulator(config, place, execution, world=world, callbacks=[_Rounds(say)])
     try:
         simulator.run()
     finally:

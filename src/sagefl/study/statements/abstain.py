@@ -22,8 +22,6 @@ from .terms import (
     without_outlier,
 )
 
-__all__ = ["ABSTAINING"]
-
 
 def _single_outlier(published: Results) -> Finding:
     """Whether SAGE-OS is no longer behind gossip once the outlier is left out."""

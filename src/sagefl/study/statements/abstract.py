@@ -7,8 +7,6 @@ from ..claims import All, Below, Claim, Compared, Computed, Everywhere, Near, Pr
 from ..measures import Measure, Slice, column, gap, wins
 from .terms import AQ, COMMIT, EVIDENCE, MODELS, OS, POINT, RG, ratio
 
-__all__ = ["ABSTRACT"]
-
 
 def _spend(a: str, b: str) -> Measure:
     """How much less evidence a spends than b, in per cent of b's."""

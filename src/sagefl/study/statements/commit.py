@@ -7,8 +7,6 @@ from ..claims import Above, All, Below, Claim, Computed, Everywhere, Near, Print
 from ..measures import column, extreme, gap, median_gap, trend, win_share, wins
 from .terms import AQ, COMMIT, NF, OS, POINT, RG
 
-__all__ = ["COMMITTING"]
-
 COMMITTING = [
     Claim(
         "means-commit",

@@ -9,8 +9,6 @@ from ..published import SEED
 from ..results import Configuration, Results
 from .terms import AQ, EVIDENCE, OS, OUTLIER, RG, TEXT_ONLY, VANILLA, at_alpha, on, without_outlier
 
-__all__ = ["REGIMES"]
-
 
 def _certified_falls(published: Results) -> Finding:
     """Whether Vanilla SAGE certifies less often at every step to a larger alpha."""

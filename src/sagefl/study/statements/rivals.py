@@ -10,8 +10,6 @@ from ..measures import Measure, Slice, column, gap, win_share, wins
 from ..results import Configuration
 from .terms import MODELS, OS, TEXT_ONLY, on, on_dataset
 
-__all__ = ["RIVALS"]
-
 
 def _harder(method: str) -> Measure:
     """By how many points SAGE-OS's lead over `method` is larger on CIFAR-10 than on FMNIST."""

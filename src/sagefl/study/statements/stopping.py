@@ -7,8 +7,6 @@ from ..measures import Measure, Slice, column, extreme, gap, win_share, wins
 from ..results import Configuration
 from .terms import AQ, COMMIT, EVIDENCE, OS, POINT, STOPS, TEXT_ONLY, VANILLA, on, ratio
 
-__all__ = ["STOPPING"]
-
 SCALE_FREE = Configuration("fmnist", "ba", 0.3)
 
 

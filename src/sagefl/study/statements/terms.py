@@ -6,28 +6,6 @@ from ..claims import NotRun
 from ..measures import Measure, Slice
 from ..results import Configuration
 
-__all__ = [
-    "ABSTAIN",
-    "AQ",
-    "COMMIT",
-    "EVIDENCE",
-    "MODELS",
-    "NF",
-    "OS",
-    "OUTLIER",
-    "POINT",
-    "RG",
-    "STOPS",
-    "TEXT_ONLY",
-    "VANILLA",
-    "at_alpha",
-    "on",
-    "on_dataset",
-    "on_topology",
-    "ratio",
-    "without_outlier",
-]
-
 OS, VANILLA, NF, AQ, RG = "sage-os", "sage-vanilla", "sage-nf", "aq-128", "rg"
 COMMIT, ABSTAIN = (AQ, NF), (VANILLA, OS)
 POINT, EVIDENCE, STOPS, MODELS = 1.0, 5.0, 10.0, 0.1

@@ -7,8 +7,6 @@ from ..claims import Above, All, Below, Claim, Computed, Near, NotRun, Untestabl
 from ..measures import column, gap
 from .terms import AQ, EVIDENCE, OS, STOPS, VANILLA
 
-__all__ = ["THEORY"]
-
 THEORY = [
     Claim(
         "dominance-threshold",

@@ -6,8 +6,6 @@ from ..claims import Above, All, Claim, Compared, Near, Printed
 from ..measures import column, gap, win_share, wins
 from .terms import AQ, NF, OS, RG, VANILLA
 
-__all__ = ["WEAK"]
-
 WEAK = [
     Claim(
         "vanilla-leads-weak",

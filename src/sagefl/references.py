@@ -1,0 +1,73 @@
+"""A user's own code by one string: `module:name`, or `file.py:name`; modules in the current folder are found.
+
+Both forms run the user's own code with the user's rights, like any import. `file_of` finds the file without running it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import sys
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from .errors import UsageError
+
+
+def is_reference(text: str) -> bool:
+    """Whether this can be meant as `module:name` or `file.py:name`."""
+    place, colon, name = text.partition(":")
+    return bool(colon and place and name and all(part.isidentifier() for part in name.split(".")))
+
+
+def load(reference: str) -> Any:
+    """What the reference names; whatever the user's module raises while it is imported is raised."""
+    if not is_reference(reference):
+        raise UsageError(f"{reference!r} is not of the form module:name or file.py:name")
+    place, _, name = reference.partition(":")
+    folder, module = _split(place)
+    if not place.endswith(".py"):
+        importlib.invalidate_caches()  # the file may be younger than the last look at its folder
+    elif not Path(place).is_file():
+        raise UsageError(f"{place}: no such file")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # and stays: worker processes import the module from there
+    imported = importlib.import_module(module)
+    if place.endswith(".py") and not _is_file_of(imported, Path(place)):
+        raise UsageError(f"a module {module} is loaded from elsewhere already: give {place} another name")
+    return reduce(getattr, name.split("."), imported)
+
+
+def file_of(reference: str) -> Path | None:
+    """The file that a reference's module comes from, found without importing anything; None if there is none."""
+    place = reference.partition(":")[0]
+    if place.endswith(".py"):
+        return Path(place) if Path(place).is_file() else None
+    return find_module(place, [str(Path.cwd()), *sys.path])
+
+
+def find_module(name: str, path: list[str]) -> Path | None:
+    """The file of a module, looked for in some folders."""
+    importlib.invalidate_caches()
+    places: list[str] | None = path
+    found = None
+    for part in name.split("."):
+        found = importlib.machinery.PathFinder.find_spec(part, places) if places else None
+        if found is None:
+            return None
+        places = list(found.submodule_search_locations or ())
+    return Path(found.origin) if found is not None and found.origin and Path(found.origin).is_file() else None
+
+
+def _split(place: str) -> tuple[str, str]:
+    """The folder to search and the module's name."""
+    if place.endswith(".py"):
+        path = Path(place).expanduser().resolve()
+        return str(path.parent), path.stem
+    return str(Path.cwd()), place
+
+
+def _is_file_of(module: Any, path: Path) -> bool:
+    origin = getattr(module, "__file__", None)
+    return origin is not None and Path(origin).resolve() == path.expanduser().resolve()

@@ -1,0 +1,239 @@
+"""A study as a TOML file: methods x worlds x seeds, what is compared, and what is reported.
+
+`designs/` holds the studies that come with sagefl and, in `start.toml`, one to start from, in which every key is
+explained. A world is a set of config keys, of any section; a cell is a run's config and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from ..runs.config import RunConfig, checked, merged, read_toml
+from ..runs.sections import ConfigError
+from ..selection.registry import nearest
+from ..settings import nested, parse_method
+from .collect import measure_names
+from .errors import StudyError
+from .matrix import Cell
+from .results import Configuration
+
+SHIPPED = ("paper", "beyond", "confirmation", "worlds")
+ALIKE = "two worlds look the same in tables: give each of [[worlds]] a name of its own"
+_TOLD = {"data.dataset", "data.alpha", "topology", "topology.kind"}  # keys that tell worlds apart without a name
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Primary(_Keys):
+    """A comparison that was named before anything was run."""
+
+    method: str
+    against: str = "rg"
+    measure: str = "client"
+    world: str | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a study compares, and in which runs."""
+
+    methods: tuple[str, ...]
+    names: Mapping[str, str]
+    references: tuple[str, ...]
+    against: str
+    primary: tuple[Primary, ...]
+    report: tuple[str, ...]
+    level: float
+    pooled: bool  # whether worlds are replications, too, rather than compared one by one
+    worlds: tuple[Configuration, ...]
+    replications: int  # how often every method is run
+
+    @property
+    def contenders(self) -> tuple[str, ...]:
+        """The methods that are compared."""
+        return tuple(m for m in self.methods if m not in (*self.references, self.against))
+
+    @property
+    def family(self) -> int:
+        """How many comparisons there are beside the primary ones."""
+        every = len(self.contenders) * len(self.report) * (1 if self.pooled else len(self.worlds))
+        return every - sum(self.pooled or p.world is not None for p in self.primary)
+
+    def show(self, method: str) -> str:
+        """A method's name in tables."""
+        return self.names.get(method, method)
+
+
+class _World(NamedTuple):
+    name: str
+    keys: dict[str, Any]
+    seeds: Sequence[int]
+
+
+class Spec(_Keys):
+    """The keys of a study's file."""
+
+    title: str
+    methods: tuple[str, ...] = Field(min_length=1)
+    names: dict[str, str] = {}
+    base: dict[str, Any] = {}
+    worlds: tuple[dict[str, Any], ...] = ({},)
+    grid: dict[str, tuple[Any, ...]] = {}
+    seeds: tuple[int, ...] = (1, 2, 3)
+    order: tuple[Literal["methods", "worlds", "seeds"], ...] = ("seeds", "worlds", "methods")  # outermost first
+    references: tuple[str, ...] = ()
+    primary: tuple[Primary, ...] = ()
+    report: tuple[str, ...] = ("client", "accuracy")
+    level: float = Field(default=0.95, gt=0, lt=1)
+    pooled: bool = False
+    small: bool = False
+
+    @field_validator("primary", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict) else value
+
+    @property
+    def against(self) -> str:
+        """The method that the others are compared with."""
+        return self.primary[0].against if self.primary else (*self.references, "rg")[0]
+
+    def check(self) -> None:
+        """Refuse what could only fail after the runs."""
+        from ..methods import method
+
+        for spec in self.methods:
+            id, options = parse_method(spec)
+            method(id, **options)
+        if sorted(self.order) != ["methods", "seeds", "worlds"]:
+            raise StudyError(f"order names methods, worlds and seeds once each, got {', '.join(self.order)}")
+        names = [world.name for world in self._worlds()]
+        if any(names) and not all(names):
+            raise StudyError("some of [[worlds]] have a name and some have none: name all of them, or none")
+        if any(names) and len(set(names)) < len(names):
+            raise StudyError(ALIKE)
+        known = measure_names()
+        for measure in (*self.report, *(p.measure for p in self.primary)):
+            if measure not in known:
+                close = nearest(measure, known)
+                raise StudyError(f"report: no run has a number {measure!r}{close}; there are {', '.join(known)}")
+        if not self.report:
+            return
+        named = {"references": self.references, "primary": [p.method for p in self.primary], "against": [self.against]}
+        for key, specs in named.items():
+            for spec in specs:
+                if spec not in self.methods:
+                    raise StudyError(
+                        f"{key} names {spec!r}, which is not one of the methods{nearest(spec, self.methods)}"
+                    )
+        for p in self.primary:
+            if p.method in (*self.references, p.against) or p.against != self.against or p.measure not in self.report:
+                raise StudyError(
+                    f"primary: {p.method!r} against {p.against!r} on {p.measure!r} must compare a method that is no "
+                    "reference, all primary ones with the same other, on a measure that `report` names"
+                )
+            if p.world is not None and p.world not in names:
+                raise StudyError(f"primary: there is no world {p.world!r}; there are {', '.join(names)}")
+
+    def narrowed(self, **axes: Sequence[Any]) -> Spec:
+        """With other values of the grid's data sets, topologies or alphas; those left empty stay."""
+        grid, keys = dict(self.grid), {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.alpha"}
+        for axis, values in axes.items():
+            if not values:
+                continue
+            if (key := keys[axis]) not in grid:
+                raise StudyError(f"this study has no {axis} to choose from: its file has no {key!r} in [grid]")
+            kinds = {known["kind"]: known for known in grid[key]} if axis == "topologies" else {}
+            grid[key] = tuple(kinds.get(v, {"kind": v}) if axis == "topologies" else v for v in values)
+        return self.model_copy(update={"grid": grid})
+
+    def cells(
+        self, methods: Sequence[str] = (), seeds: Sequence[int] = (), overrides: Mapping[str, Any] | None = None
+    ) -> list[Cell]:
+        """The runs, in the file's order; the same run twice is one."""
+        worlds, methods = self._worlds(), list(methods or self.methods)
+        places = []
+        for m, (w, world) in product(range(len(methods)), enumerate(worlds)):
+            for s, seed in enumerate(seeds or world.seeds or self.seeds):
+                place = {"methods": m, "worlds": w, "seeds": s}
+                places.append(([place[axis] for axis in self.order], methods[m], world, seed))
+        made = [
+            self._cell(method, world, seed, overrides or {}) for _, method, world, seed in sorted(places, key=_place)
+        ]
+        return list({cell.config.digest: cell for cell in made}.values())
+
+    def trial(self) -> Trial | None:
+        """What is compared; None where nothing is."""
+        if not self.report:
+            return None
+        cells = self.cells()
+        if len({(cell.configuration, cell.method, cell.seed) for cell in cells}) < len(cells):
+            raise StudyError(ALIKE)
+        worlds = tuple(dict.fromkeys(cell.configuration for cell in cells))
+        runs = len({(cell.configuration, cell.seed) for cell in cells})
+        how = (self.level, self.pooled)
+        compared = (self.references, self.against, self.primary, self.report)
+        return Trial(self.methods, self.names, *compared, *how, worlds, runs)
+
+    def _worlds(self) -> list[_World]:
+        made = []
+        for given in self.worlds:
+            keys = {k: v for k, v in given.items() if k not in ("name", "seeds")}
+            for values in product(*self.grid.values()):
+                point = dict(zip(self.grid, values, strict=True))
+                said = [
+                    f"{k.rpartition('.')[2]} {v}" for k, v in point.items() if given.get("name") or point.keys() - _TOLD
+                ]
+                name = ", ".join([*([given["name"]] if given.get("name") else []), *said])
+                made.append(_World(name, merged(keys, nested(point)), given.get("seeds", ())))
+        return made
+
+    def _cell(self, method: str, world: _World, seed: int, overrides: Mapping[str, Any]) -> Cell:
+        id, options = parse_method(method)
+        own = {"seed": seed, "method": {"id": id, "options": options}}
+        try:
+            config = RunConfig.parse(merged(merged(merged(self.base, world.keys), own), overrides))
+        except ConfigError as error:
+            raise StudyError(f"world {world.name!r}: {error}" if world.name else str(error)) from None
+        at = Configuration(config.data.dataset, config.topology.kind, config.data.alpha, world.name)
+        return Cell(at, method, config)
+
+
+def _place(planned: tuple[list[int], str, _World, int]) -> list[int]:
+    return planned[0]
+
+
+def shipped(name: str) -> str:
+    """The text of a file in `designs/`."""
+    return (resources.files(__package__) / "designs" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_spec(source: Path | str, preset: str | None = None) -> tuple[Spec, str, str]:
+    """A study that comes with sagefl, by name, or that of a file; its text; and its name at that scale."""
+    import tomllib
+
+    name = str(source)
+    if name in SHIPPED:
+        text = shipped(name)
+        document = tomllib.loads(text)
+    elif Path(source).suffix != ".toml" and not Path(source).is_file():
+        raise StudyError(f"no study {name!r}{nearest(name, SHIPPED)}: name a file, or one of {', '.join(SHIPPED)}")
+    else:
+        document, text, name = read_toml(Path(source)), Path(source).read_text(encoding="utf-8"), Path(source).stem
+    presets = document.pop("presets", {})
+    chosen = preset or next(iter(presets), None)
+    if chosen is not None and chosen not in presets:
+        there = f"presets: {', '.join(presets)}" if presets else "its file has no [presets]"
+        raise StudyError(f"unknown preset {chosen!r}{nearest(chosen, presets)}; {there}")
+    spec = checked(Spec, merged(document, presets[chosen]) if chosen else document)
+    spec.check()
+    return spec, text, f"{name}-{chosen}" if chosen else name
