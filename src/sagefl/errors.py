@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SageflError", "UsageError"]
-
 
 class SageflError(Exception):
     """Something a user can fix; the message says what was wrong, what was expected and what to do."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping, Sequence
 
-__all__ = ["EXTRAS", "how_to_install", "lacking"]
-
 EXTRAS: Mapping[str, Sequence[str]] = {
     "sim": ("torch", "networkx", "polars", "safetensors", "pydantic", "tomli_w", "filelock"),
     "node": ("grpc", "google", "cryptography", "prometheus_client"),

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["stoppable"]
-
 
 @contextmanager
-def stoppable(stop: Callable[[], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM calls `stop`, the second ends at once. Does nothing outside the main thread."""
+def stoppable(stop: Callable[[], None], force: Callable[[], None] | None = None) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM calls `stop`, the second ends at once, by `force` if there is one.
+
+    Does nothing outside the main thread.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -22,6 +23,8 @@ def stoppable(stop: Callable[[], None]) -> Iterator[None]:
     def handler(number: int, frame: Any) -> None:
         nonlocal asked
         if asked:
+            if force is not None:
+                force()
             raise KeyboardInterrupt
         asked = True
         stop()

@@ -242,8 +242,8 @@ def test_bad_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--method", "dflstar"], "unknown selector 'dflstar'"),
-        (["--method", "dpfl"], "Dpfl asks for Inspect: recorded losses answer probes only"),
+        (["--method", "dflstar-lite"], "unknown selector 'dflstar-lite'"),
+        (["--method", "dpfl"], "Dpfl asks for Read: recorded losses answer probes only"),
         (["--method", "sage-os:detla=.1"], "sage-os has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-so"], "unknown selector 'sage-so', did you mean 'sage-os'?"),
         (["--method", "rg", "--delta", "0.2"], "rg has no option 'delta'"),

@@ -34,7 +34,7 @@ def test_tensorboard_files_hold_every_round(run: Call) -> None:
 
 def test_after_an_interruption_each_round_stands_once(run: Call, sagefl: Call, monkeypatch: Any) -> None:
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
-    from sagefl.cli.progress import RunProgress
+    from sagefl.api.progress import RunProgress
 
     shown = RunProgress.round
 

@@ -90,6 +90,7 @@ def test_ctrl_c_reaches_the_whole_group_and_ends_cleanly(
     assert wait_for(lambda: not session(process.pid), 20), "somebody was left behind"
 
 
+@pytest.mark.slow  # tests/simulation/test_killed.py kills runs in `make test`
 def test_killed_and_resumed_it_ends_bit_for_bit_and_leaves_nobody_behind(
     start: Callable[..., subprocess.Popen[str]], sagefl: Call
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -159,7 +160,7 @@ def test_several_mistakes_are_all_named(run: Call) -> None:
 def test_a_directory_with_another_config_is_refused_and_kept(run: Call) -> None:
     run("-q")
     before = {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()}
-    assert "already holds a run with another config" in run("--seed", "2", code=2).stderr
+    assert "another config: seed (1 there, 2 here); choose another --out" in run("--seed", "2", code=2).stderr
     assert {p: p.read_bytes() for p in Path("run").rglob("*") if p.is_file()} == before
 
 
@@ -220,14 +221,81 @@ def test_a_comparison_prints_one_table(sagefl: Call) -> None:
 
 
 def test_runs_of_different_worlds_are_compared_with_a_warning_and_unfinished_ones_are_not(sagefl: Call) -> None:
-    for seed in "12":
-        sagefl("run", "--method", "rg", *SMALL, *ONE, "--rounds", "1", "--seed", seed, "--out", f"r{seed}", "-q")
+    for alpha in "12":
+        sagefl("run", "--method", "rg", *SMALL, *ONE, "--rounds", "1", "--alpha", alpha, "--out", f"r{alpha}", "-q")
     out = sagefl("compare", "r1", "r2").stdout
     assert [line.split(")")[0] for line in out.splitlines()[2:4]] == ["rg (r1", "rg (r2"]
     assert "These runs differ in more than their method" in out
     Path("r1/summary.json").unlink()
     assert "r1 is not finished: `sagefl resume r1`" in sagefl("compare", "r1", "r2", code=2).stderr
     assert "nowhere" in sagefl("compare", "nowhere", code=2).stderr
+
+
+def test_seeds_become_means_spreads_and_paired_differences(sagefl: Call) -> None:
+    flags = ("--methods", "rg,local", *SMALL, *ONE, "--rounds", "1", "--seeds", "1-2")
+    out = sagefl("compare", *flags, "--out", "all").stdout
+    assert "seeds 1, 2" in out
+    assert re.search(r"\nrg +2 +0\.\d{4} ±0\.\d{4} ", out)
+    assert re.search(r"\nlocal +2 +0\.\d{4} ±0\.\d{4} [+-]0\.\d{4} \[[+-]\d+\.\d{4}, [+-]\d+\.\d{4}\] ", out)
+    assert "vs rg: mean difference in the same worlds, with its 95 %" in " ".join(out.split())
+    folders = sagefl("compare", "all").stdout  # as `report` takes it
+    assert folders.splitlines()[1:4] == [
+        line for line in out.splitlines() if line.startswith(("method", "rg  ", "local  "))
+    ]
+    printed = sagefl("compare", *flags, "--out", "all", "--json").stdout
+    document = json.loads(printed)
+    assert [m["method"] for m in document["methods"]] == ["rg", "local"]
+    assert all(run["read"] for m in document["methods"] for run in m["runs"])
+    assert document["methods"][1]["versus"]["accuracy"]["seeds"] == 2
+    assert "--seeds takes whole numbers" in sagefl("compare", "--seeds", "1-x", *SMALL, code=2).stderr
+
+
+def test_cells_are_shared_with_studies(sagefl: Call) -> None:
+    """A comparison of what a study has run reads its cells."""
+    scale = ("--clients", "8", "--rounds", "1", "--max-batches", "1")
+    sagefl(
+        "study", "paper", "--preset", "smoke", *scale, "--topologies", "er", "--alphas", ".3", "--methods", "rg,local",
+        "--seeds", "1-2", "--jobs", "1", "--workers", "1", "--no-pages", "--brief", "-q", "--out", "out",
+    )  # fmt: skip
+    more = ("--alpha", ".3", "--set", "topology.degree=6", "--set", "model.name=mlp", "--eval-every", "5")
+    out = sagefl(
+        "compare", "--methods", "rg,local", *scale, *more, "--set", "evaluation.subset=500", "--seeds", "1-2"
+    ).stdout
+    assert "All of these runs were finished before: read, not run." in out
+    assert len(list(Path("runs/cells").iterdir())) == 4
+
+
+def test_what_the_paper_s_words_can_say_can_be_typed(run: Call) -> None:
+    run("-q", "--rounds", "1", "--set", "evaluation.losses=none", "--set", "network.misbehaviour=none")
+    assert RunDirectory(Path("run")).config.evaluation.losses == "none"
+    assert not Path("run/losses").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "warning"),
+    [
+        (
+            ["--set", "topology.kind=file", "--set", "topology.file=none.txt"],
+            "the graph has no edges: nobody can exchange",
+        ),
+        (["--set", "topology.kind=file", "--set", "topology.file=two.txt"], "1 of 6 clients have no neighbour"),
+        (["--set", "topology.kind=file", "--set", "topology.file=two.txt"], "the graph falls into 2 parts"),
+        (["--set", "topology.kind=file", "--set", "topology.file=two.txt"], "a single neighbour, and sage-os spends"),
+        (["--set", "data.anchor=.001"], "6 of 6 clients have fewer than 16 anchors and will gossip under sage-os"),
+        (
+            ["--topology", "complete", "--set", "data.partition=iid", "--set", "data.anchor=.015"],
+            "no client can ever certify under sage-os, whatever neighbours answer (such as with",
+        ),
+    ],
+)
+def test_an_experiment_that_cannot_mean_what_it_seems_to_is_said(run: Call, flags: list[str], warning: str) -> None:
+    Path("two.txt").write_text("0 1\n1 2\n3 4\n")
+    Path("none.txt").write_text("# nobody knows anybody\n")
+    out = " ".join(run("--rounds", "1", *flags).stdout.split())
+    assert "Per client: neighbours" in out
+    assert f"{warning}" in out
+    held = json.loads(Path("run/environment.json").read_text())
+    assert any(warning in text for text in held["warnings"])
 
 
 def test_a_comparison_with_a_mistake_trains_nothing(sagefl: Call) -> None:

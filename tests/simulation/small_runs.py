@@ -43,7 +43,7 @@ KINDS = (
     "aq-128:kind=probs",
     "sage-vanilla:kind=probs:loss=ce:loss_bound=1.5",
 )
-REPEATABLE = ("timings.parquet", "events.log", ".lock")  # all but these
+REPEATABLE = ("timings.parquet", "events.log", "environment.json", ".lock")  # all but these
 
 
 @cache
@@ -59,6 +59,34 @@ def config(method: str | None = None, **sections: Any) -> RunConfig:
         sections["method"] = method_config(method)
     base = {name: value for name, value in BASE.items() if not (name == "model" and name in sections)}
     return RunConfig.parse(merged(base, sections))
+
+
+SHIFTED: dict[str, dict[str, Any]] = {
+    "labels": {"groups": 3},
+    "flip": {},
+    "rotation": {"groups": 3},
+    "invert": {"assign": "graph"},
+    "brightness": {"groups": 3, "sizes": (4, 2, 2)},
+    "contrast": {},
+    "noise": {"assign": "graph"},
+    "blur": {},
+    "label-set": {"groups": 3},
+    "quantity": {},
+}
+WORLDS: dict[str, dict[str, Any]] = {
+    **{shift: {"world": {"shift": shift, **how}, "data": {"alpha": 1.0}} for shift, how in SHIFTED.items()},
+    "label noise": {"world": {"label_noise": 0.5, "noisy": 0.5}},
+    "free-rider": {"network": {"misbehaviour": "free-rider", "misbehaving": 0.34}},
+    "free-noise": {"network": {"misbehaviour": "free-noise", "misbehaving": 0.34}},
+    "stale": {"network": {"misbehaviour": "stale", "misbehaving": 0.34, "stale": 2, "delay": 0.5}},
+    "churn": {"network": {"churn": 0.8}},
+}
+
+
+def small_world(name: str, rule: str = "aq-128:schedule=16", **more: Any) -> RunConfig:
+    """A short run in one of the worlds above."""
+    given = {"topology": {"p": 0.9}, "rounds": 3, "evaluation": {"every": 2, "subset": 50}}
+    return config(rule, **given, **WORLDS[name], **more)
 
 
 _worlds: dict[str, World] = {}

@@ -148,7 +148,7 @@ def test_a_failure_names_its_task_client_and_round(pools: Pools) -> None:
     for engine in (Sequential(world(PLAIN[0]), LocalTraining()), pools(PLAIN[0], 3)):
         with pytest.raises(TypeError, match="a bug") as caught:
             engine.map([WhoAmI(1), Stumble(5, 2)])
-        assert caught.value.__notes__ == ["This happened in Stumble of client 5 in round 2."]
+        assert caught.value.__notes__ == ["This happened in Stumble of client 5 in round 3."]
 
 
 def test_the_work_is_done_by_the_workers(pools: Pools) -> None:

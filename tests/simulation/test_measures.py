@@ -69,7 +69,7 @@ def test_macro_f1_is_the_mean_over_all_classes_with_zero_for_empty_ones(
 def test_an_evaluation_is_the_mean_over_clients_of_their_own_predictors(engine: Sequential) -> None:
     own = world(config())
     subset = np.arange(0, 300, 3)
-    found = evaluate(own, engine, subset)
+    found = evaluate(own, engine, [subset] * own.clients)
     data = own.dataset
     for k in range(8):
         own.layout.bind(model := type(own.model)((1, 28, 28), 10, hidden=8), engine.population.params[k])
@@ -91,8 +91,8 @@ def test_curves_use_a_fixed_subset_and_the_end_all_test_images(reference: Refere
     assert metrics["test_images"].to_list() == [None, 100, None, 300]
     assert metrics["accuracy"].is_null().to_list() == [True, False, True, False]
     own = world(config())
-    assert np.array_equal(own.test_subset(False), own.test_subset(False))
-    assert len(set(own.test_subset(False).tolist())) == 100
+    assert np.array_equal(own.test_sets(False)[0], own.test_sets(False)[0])
+    assert len(set(own.test_sets(False)[0].tolist())) == 100
 
 
 # Mechanisms -----------------------------------------------------------------------------------------------------------

@@ -13,13 +13,22 @@ import pytest
 from safetensors.torch import load_file
 from small_runs import CORE, ROUGH, config, differing, files, mini
 
-from sagefl.runs.config import Execution
+from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.losses import losses_path, read_losses
 from sagefl.runs.rundir import RunDirectory
-from sagefl.simulation.comparing import compare
+from sagefl.simulation.comparing import compare, parts_of
 from sagefl.simulation.simulator import InterruptedRunError, Simulator
 
 ONE = Execution(engine="sequential", checkpoint_every=2)
+
+
+def compared(settings: RunConfig, specs: list[str], out: Path, *follow: Any, **how: Any) -> dict[str, dict[str, Any]]:
+    """Every method of `specs` in the world of `settings`: summaries by label."""
+    parts = parts_of(settings, specs, out=out)
+    compare(parts, ONE, *follow, **how)
+    return {part.label: part.directory.summary or {} for part in parts}
+
+
 Tables = Callable[[str, str], pl.DataFrame]
 Reference = Callable[..., Path]
 
@@ -44,7 +53,7 @@ def table(folder: Callable[[str], Path]) -> Tables:
 def test_a_comparison_leaves_exactly_what_single_runs_leave(tmp_path: Path, reference: Reference) -> None:
     """Single runs build their world themselves, so this also says that a shared one is not used up."""
     settings = config()
-    results = compare(settings, ["rg", "sage-os"], tmp_path, ONE, data=mini())
+    results = compared(settings, ["rg", "sage-os"], tmp_path, data=mini())
     for method in ("rg", "sage-os"):
         assert differing(files(tmp_path / method), files(reference(config(method)))) == []
         assert results[method] == RunDirectory(reference(config(method))).summary
@@ -66,11 +75,11 @@ class Interrupt:
 
 def test_a_comparison_stops_even_if_it_was_asked_in_the_last_round_of_a_run(tmp_path: Path) -> None:
     methods = ["local", "rg"]
-    with pytest.raises(InterruptedRunError, match="methods left"):
-        compare(config(), methods, tmp_path, ONE, lambda label: [Interrupt()] if label == "local" else (), data=mini())
+    with pytest.raises(InterruptedRunError, match="runs left"):
+        compared(config(), methods, tmp_path, lambda part: [Interrupt()] if part.label == "local" else (), data=mini())
     assert RunDirectory(tmp_path / "local").summary is not None
     assert not (tmp_path / "rg").exists()
-    assert list(compare(config(), methods, tmp_path, ONE, data=mini())) == methods
+    assert list(compared(config(), methods, tmp_path, data=mini())) == methods
 
 
 def test_neighbourhoods_and_pools_are_the_same_for_all(table: Tables) -> None:
@@ -127,14 +136,14 @@ def test_sage_os_at_a_huge_price_is_random_gossip_bit_for_bit(folder: Callable[[
 
 def test_a_second_comparison_reads_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config(rounds=1)
-    first = compare(settings, ["rg"], tmp_path, ONE)
+    first = compared(settings, ["rg"], tmp_path)
     monkeypatch.setattr(Simulator, "run", lambda self: pytest.fail("trained again"))
-    assert compare(settings, ["rg"], tmp_path, ONE) == first
+    assert compared(settings, ["rg"], tmp_path) == first
 
 
 def test_methods_with_options_stand_side_by_side(tmp_path: Path) -> None:
     settings = config(rounds=1)
-    results = compare(settings, ["sage-os", "sage-os:schedule=(8, 16)", "sage-os:delta=0.2"], tmp_path, ONE)
+    results = compared(settings, ["sage-os", "sage-os:schedule=(8, 16)", "sage-os:delta=0.2"], tmp_path)
     assert list(results) == ["sage-os", "sage-os:schedule=(8, 16)", "sage-os:delta=0.2"]
     assert len(list(tmp_path.iterdir())) == 3
     kept = RunDirectory(tmp_path / "sage-os_schedule=(8, 16)")
@@ -143,9 +152,9 @@ def test_methods_with_options_stand_side_by_side(tmp_path: Path) -> None:
 
 def test_mistakes_are_found_before_anything_trains(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="named more than once: rg"):
-        compare(config(), ["rg", "sage-os", "rg"], tmp_path, ONE)
+        compared(config(), ["rg", "sage-os", "rg"], tmp_path)
     with pytest.raises(ValueError, match="unknown method 'sage-so', did you mean 'sage-os'"):
-        compare(config(), ["rg", "sage-so"], tmp_path, ONE)
+        compared(config(), ["rg", "sage-so"], tmp_path)
     with pytest.raises(ValueError, match="has no option 'detla', did you mean 'delta'"):
-        compare(config(), ["rg", "sage-os:detla=1"], tmp_path, ONE)
+        compared(config(), ["rg", "sage-os:detla=1"], tmp_path)
     assert not list(tmp_path.iterdir())

@@ -15,13 +15,14 @@ from small_runs import ROUGH, CrashAfter, CrashError, config, differing, files, 
 
 from sagefl.errors import UsageError
 from sagefl.methods import method
-from sagefl.runs.config import ConfigError, Execution, RunConfig
+from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.losses import losses_path, perturbed_classes, read_losses, write_losses
 from sagefl.runs.replaying import how_told, replay_run
 from sagefl.runs.rundir import RunDirectory
+from sagefl.runs.sections import ConfigError
 from sagefl.selection import make
 from sagefl.selection.private import RandomisedResponse
-from sagefl.simulation.comparing import compare
+from sagefl.simulation.comparing import compare, parts_of
 from sagefl.simulation.privacy import PrivacyLedger, peer_answers
 from sagefl.simulation.simulator import Simulator
 
@@ -145,7 +146,11 @@ def test_only_labels_can_be_private(rule: str, tmp_path: Path) -> None:
 
 def test_a_comparison_refuses_before_it_trains(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="sage-e probes for latents"):
-        compare(private(), ["rg", "sage-e:kind=latents"], tmp_path, Execution(engine="sequential"), data=mini())
+        compare(
+            parts_of(private(), ["rg", "sage-e:kind=latents"], out=tmp_path),
+            Execution(engine="sequential"),
+            data=mini(),
+        )
     assert not any(tmp_path.iterdir())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from small_runs import CORE, KINDS, ROUGH, config, differing, files, world
+from small_runs import CORE, KINDS, ROUGH, WORLDS, config, differing, files, small_world, world
 
 from sagefl.learning.tasks import ReadPart, Task
 from sagefl.learning.training import LocalTraining
@@ -44,16 +44,18 @@ def simulate(directory: Path, settings: RunConfig, nodes: Nodes, *callbacks: Any
 
 def named(settings: RunConfig) -> str:
     options = "".join(f":{k}={v}" for k, v in settings.method.options.items())
-    return f"{settings.method.id}{options}-{'rough' if settings.network.drop else 'plain'}"
+    kind = settings.world.shift if settings.world.grouped else settings.network.misbehaviour
+    return f"{settings.method.id}{options}-{'rough' if settings.network.drop else 'plain'}-{kind}"
 
 
-SOME = [config("sage-os:kind=latents", **ROUGH), config("fedfomo")]
-ALL = [config(id) for id in methods() if id != "fedfomo"]
+SOME = [config("sage-os:kind=latents", **ROUGH)]
+ALL = [config(id) for id in methods()]
 HARSH = [config(m, **ROUGH) for m in (*CORE, *KINDS[1:])]
+GROUPED = [small_world(name) for name in WORLDS]
 
 
 @pytest.mark.parametrize(
-    "settings", [*SOME, *(pytest.param(s, marks=pytest.mark.slow) for s in (*ALL, *HARSH))], ids=named
+    "settings", [*SOME, *(pytest.param(s, marks=pytest.mark.slow) for s in (*ALL, *HARSH, *GROUPED))], ids=named
 )
 def test_shards_on_two_raylets_leave_the_same_files(
     settings: RunConfig, nodes: Nodes, tmp_path: Path, reference: Reference

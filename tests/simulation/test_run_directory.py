@@ -32,7 +32,7 @@ def test_it_holds_what_its_description_promises(reference: Reference) -> None:
     named = {p.name for p in run.iterdir()}
     assert named == {
         "run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "losses", "timings.parquet",
-        "checkpoint", "events.log", "summary.json", ".lock",
+        "checkpoint", "events.log", "summary.json", "last-round.json", "environment.json", ".lock",
     }  # fmt: skip
     assert RunDirectory(run).config == config("sage-os")
     assert json.loads((run / "summary.json").read_text())["method"] == "sage-os"
@@ -49,7 +49,7 @@ def test_the_config_goes_to_toml_and_back(tmp_path: Path) -> None:
 def test_a_directory_with_another_config_is_refused_untouched(tmp_path: Path) -> None:
     simulate(tmp_path / "run", SETTINGS)
     before = files(tmp_path / "run")
-    with pytest.raises(RunError, match=r"already holds a run with another config .*choose another --out"):
+    with pytest.raises(RunError, match=r"another config: seed \(1 there, 2 here\); choose another --out"):
         simulate(tmp_path / "run", config("rg", rounds=1, seed=2))
     assert files(tmp_path / "run") == before
 

@@ -19,7 +19,7 @@ from sagefl.view import tables
 from sagefl.view.shelf import Run
 from sagefl.view.world import world as drawn_world
 
-FEW, MANY = 400, 2000
+FEW, MANY = 200, 1000
 
 
 def many_clients(clients: int) -> World:
@@ -55,24 +55,28 @@ def peak_memory() -> Iterator[Peak]:
         tracemalloc.stop()
 
 
-def everything(clients: int, out: Path) -> int:
-    """A world, a run with its decisions, evaluation and records, a look at it; the peak of all that."""
-    with peak_memory() as peak:
-        world = many_clients(clients)
-        run = RunDirectory(out / str(clients))
-        summary = Simulator(world.config, run, Execution(engine="stacked", workers=1), world=world).run()
-        shown = Run(run.path)
-        assert len(drawn_world(shown)["positions"]) == clients
-        assert tables.decisions(shown)["clients"] == clients
-        assert tables.rounds(shown)["total"] == 1
+def everything(clients: int, out: Path) -> None:
+    """A world, a run with its decisions, evaluation and records, a look at it."""
+    world = many_clients(clients)
+    run = RunDirectory(out / str(clients))
+    summary = Simulator(world.config, run, Execution(engine="stacked", workers=1), world=world).run()
+    shown = Run(run.path)
+    assert len(drawn_world(shown)["positions"]) == clients
+    assert tables.decisions(shown)["clients"] == clients
+    assert tables.rounds(shown)["total"] == 1
     assert summary["decisions"] == clients
     assert summary["evaluations"] > 16 * 3.9 * clients  # everybody asked all its neighbours about 16 anchors
+
+
+def peak_of(clients: int, out: Path) -> int:
+    with peak_memory() as peak:
+        everything(clients, out)
     return peak.bytes
 
 
 def test_memory_of_a_run_grows_with_the_clients_not_with_their_square(tmp_path: Path) -> None:
-    everything(20, tmp_path)  # what is imported or kept from the first time on does not count
-    few, many = everything(FEW, tmp_path), everything(MANY, tmp_path)
+    everything(20, tmp_path)  # untraced: what is imported or kept from the first time on does not count
+    few, many = peak_of(FEW, tmp_path), peak_of(MANY, tmp_path)
     times = MANY / FEW
     assert many < 1.3 * times * few  # five times as many clients: 25 times as much would be quadratic
     assert many - times * few < MANY * MANY  # not even a byte a pair

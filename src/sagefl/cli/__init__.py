@@ -40,12 +40,12 @@ def main(
     """Certified peer selection for decentralised federated learning: ask before you download."""
 
 
-core.add_to(app)
-simulate.add_to(app)
-methods.add_to(app)
-data.add_to(app)
-regret.add_to(app)
-study.add_to(app)
-node.add_to(app)
-view.add_to(app)
-bench.add_to(app)
+_COMMANDS = (
+    *(core.decide, core.plan),
+    *(simulate.run, simulate.resume, simulate.compare, simulate.replay, simulate.config, simulate.columns),
+    *(methods.methods, regret.regret, node.swarm, view.view, view.report, bench.bench),
+)
+for _command in _COMMANDS:
+    app.command()(_command)
+for _name, _group in {"data": data.group, "study": study.group, "node": node.group}.items():
+    app.add_typer(_group, name=_name)

@@ -13,14 +13,7 @@ from .common import console, friendly_errors, table
 if TYPE_CHECKING:
     from ..simulation.benching import BenchReport, Timing
 
-__all__ = ["add_to"]
-
 SHORT = {"clients": 16, "training.max_batches": 4}  # a run like the default one, made short
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's command."""
-    app.command()(bench)
 
 
 def bench(

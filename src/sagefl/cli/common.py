@@ -15,8 +15,6 @@ from typer.core import TyperGroup
 from ..errors import SageflError
 from ..extras import how_to_install, lacking
 
-__all__ = ["WIDE", "Commands", "console", "fail", "friendly_errors", "number", "table"]
-
 WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "study": "study"}
 """Commands that need more than the extra `sim`, with the extra (which includes it) that they need."""
 

@@ -21,15 +21,7 @@ if TYPE_CHECKING:
     from ..selection.recorded import RecordedLosses
     from ..selection.requests import Peer
 
-__all__ = ["add_to"]
-
 MOST_PEERS = 8  # up to which every peer has a column
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(decide)
-    app.command()(plan)
 
 
 def decide(
@@ -43,11 +35,15 @@ def decide(
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any other option of the method, name=value.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of ties and gossip draws.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Decide so many rounds in a row, for rules that remember; peers answer alike.")
+    ] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as one line of JSON.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write the decision as an HTML page.")] = None,
 ) -> None:
     """Decide on recorded losses and say why, stage by stage."""
     from ..selection import make, replay
+    from ..selection.driving import replay_rounds
     from ..selection.recorded import read_losses
 
     with friendly_errors():
@@ -56,15 +52,21 @@ def decide(
         options |= {k: v for k, v in {"delta": delta, "probe_cost": probe_cost}.items() if v is not None}
         rule = make(id, **options)
         recorded = read_losses(losses)
-        outcome = replay(rule, recorded.losses, seed, peers=recorded.peers)
+        if rounds > 1:
+            outcomes = replay_rounds(rule, recorded.losses, rounds, seed, peers=recorded.peers)
+        else:
+            outcomes = [replay(rule, recorded.losses, seed, peers=recorded.peers)]
         if html is not None:
             from .view import write_decision
 
             write_decision(html, rule, recorded, seed, f"{method} on {losses.name}")
     if json:
-        typer.echo(outcome.to_json())
+        for outcome in outcomes:
+            typer.echo(outcome.to_json())
+    elif rounds > 1:
+        _print_rounds(method, recorded, outcomes)
     else:
-        _print_decision(method, recorded, outcome)
+        _print_decision(method, recorded, outcomes[0])
 
 
 def plan(
@@ -90,6 +92,29 @@ def plan(
         options = {"delta": delta, "probe_cost": probe_cost, "schedule": stages, "radius": radius, "cost": cost}
         planned = plan_stages(build(SageOS, options | {"loss_bound": loss_bound}), degree)
     _print_plan(planned)
+
+
+def _print_rounds(method: str, recorded: RecordedLosses, outcomes: Sequence[Outcome]) -> None:
+    """A line per round: how far the proofs for and against each peer are, and what was decided."""
+    from ..selection.explain import conclusion, stage_sentence
+
+    out, peers = console(), recorded.peers
+    out.print(f"{method} on {len(peers)} peers, {recorded.losses.shape[1]} anchors, {len(outcomes)} rounds")
+    rows = []
+    for number, outcome in enumerate(outcomes, 1):
+        last = outcome.trace[-1] if outcome.trace else None
+        held = ["" if w is None else f"{w:.1f}" for w in (last and last.wealth) or [None] * len(peers)]
+        rows.append([str(number), str(outcome.evaluations), *held, outcome.reason, ", ".join(map(str, outcome.peers))])
+    out.print(table(["round", "asked", *map(str, peers), "then", "pull"], rows, left=("then", "pull")))
+    last = outcomes[-1].trace[-1] if outcomes[-1].trace else None
+    if last is not None and last.test == "memory":
+        out.print(
+            f"Below each peer: log-capital of the bets that it beats a random draw; {last.threshold:.2f} proves it."
+        )
+    out.print()
+    if last is not None:
+        out.print(stage_sentence(last, peers))
+    out.print(conclusion(outcomes[-1]), style="bold")
 
 
 def _print_decision(method: str, recorded: RecordedLosses, outcome: Outcome) -> None:

@@ -8,14 +8,7 @@ import typer
 
 from .common import console, friendly_errors
 
-__all__ = ["add_to"]
-
 group = typer.Typer(help="Data sets: what is here, and how to get more.", no_args_is_help=True)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.add_typer(group, name="data")
 
 
 @group.command("list")

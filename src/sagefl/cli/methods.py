@@ -13,13 +13,6 @@ if TYPE_CHECKING:
 
     from ..methods import Method
 
-__all__ = ["add_to"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(methods)
-
 
 def methods(
     id: Annotated[str | None, typer.Argument(help="Explain this one: its paper, what is ours, every option.")] = None,
@@ -63,6 +56,8 @@ def _print_whole(out: Console, name: str, found: type[Method]) -> None:
 
 def _facts(found: type[Method]) -> list[tuple[str, str]]:
     facts = [("evidence", found.evidence), ("models merged / transferred", found.communication)]
+    if found.fidelity:
+        facts.insert(0, ("fidelity", found.fidelity))
     return [("paper", found.citation), *facts] if found.citation else facts
 
 

@@ -14,13 +14,6 @@ if TYPE_CHECKING:
     from ..selection.bellman import Prior
     from ..study.regret import RegretReport
 
-__all__ = ["add_to"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's command."""
-    app.command()(regret)
-
 
 def regret(
     probe_cost: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -12,21 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
-from ..settings import nested, option_name, parse_options, parse_value, split_list
-from .common import console, fail, friendly_errors, number, table
-from .progress import RunProgress
+from ..settings import nested, number_list, option_name, parse_options, parse_value, split_list
+from .common import console, fail, friendly_errors, table
 
 if TYPE_CHECKING:
+    from ..api.results import Results
     from ..runs.config import Execution, RunConfig
-    from ..runs.rundir import RunDirectory
-
-__all__ = ["add_to"]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    for command in (run, resume, compare, replay, config, columns):
-        app.command()(command)
 
 
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags override it.")]
@@ -44,6 +36,7 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes; default: al
 Device = Annotated[str | None, typer.Option(help="Where stacked work is done: cpu, cuda, mps; default: the fastest.")]
 RayAddress = Annotated[str | None, typer.Option(help="Ray cluster: HOST:PORT, auto or local (with --engine ray).")]
 Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between checkpoints.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Make runs anew, also where there are finished ones.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
 
@@ -66,6 +59,7 @@ def run(
     ray_address: RayAddress = None,
     checkpoint_every: Every = 10,
     track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
+    fresh: Fresh = False,
     quiet: Quiet = False,
 ) -> None:
     """Train K clients over T rounds under one method; an unfinished run of the same config is continued."""
@@ -74,35 +68,45 @@ def run(
         resolved = _resolve(config, flags, method)
         directory = out or Path("runs") / _name(resolved)
         execution = _execution(engine, workers, device, ray_address, checkpoint_every)
-    _simulate(resolved, directory, execution, track or [], quiet=quiet)
+    _simulate(resolved, directory, execution, track or [], quiet=quiet, fresh=fresh)
 
 
 def resume(
     directory: Annotated[Path, typer.Argument(help="The run directory.")],
+    rounds: Annotated[
+        int | None, typer.Option(help="More rounds for a finished run, as if it had been asked for them at first.")
+    ] = None,
     engine: Engine = "auto",
     workers: Workers = None,
     device: Device = None,
     ray_address: RayAddress = None,
     checkpoint_every: Every = 10,
     track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Import the module:function that the folder's config names.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Continue an interrupted run; the result is the same as if it had never stopped."""
     with friendly_errors():
         from ..runs.rundir import RunDirectory
+        from ..simulation.extending import extend
 
-        resolved = RunDirectory(directory).config
+        place = RunDirectory(directory)
+        if (code := place.config.code) and not allow_code:
+            fail(f"{directory} names code that would be run: {', '.join(code)}; if you trust it, --allow-code")
+        resolved = place.config if rounds is None else extend(place, rounds)
         execution = _execution(engine, workers, device, ray_address, checkpoint_every)
     _simulate(resolved, directory, execution, track or [], quiet=quiet)
 
 
 def compare(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Finished runs, also of a swarm: compare these and run nothing.")
+        list[Path] | None, typer.Argument(help="Finished runs, or folders of some: compare these and run nothing.")
     ] = None,
-    methods: Annotated[str, typer.Option(help="Comma-separated methods, options as id:name=value.")] = (
-        "local,rg,aq-128,sage-nf,sage-vanilla,sage-os"
-    ),
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated methods, options as id:name=value; file.py:Class is one of yours.")
+    ] = "local,rg,aq-128,sage-nf,sage-vanilla,sage-os",
     config: Config = None,
     dataset: Dataset = None,
     alpha: Alpha = None,
@@ -110,62 +114,53 @@ def compare(
     clients: Clients = None,
     rounds: Rounds = None,
     seed: Seed = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Several seeds, as 1-5 or 1,4,9: means, spreads and paired differences.")
+    ] = None,
     eval_every: EvalEvery = None,
     max_batches: MaxBatches = None,
     set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the runs; default: runs/compare-….")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the runs; default: runs/compare-…, with --seeds runs/cells, shared with studies."
+        ),
+    ] = None,
     engine: Engine = "auto",
     workers: Workers = None,
     device: Device = None,
     ray_address: RayAddress = None,
     checkpoint_every: Every = 10,
+    fresh: Fresh = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print everything by name as JSON, and nothing else.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Write the report page here, too.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Run several methods in the same world, or read runs that are finished, and print one table."""
-    if runs:
-        with friendly_errors():
-            found, notes = _finished(runs)
-        _print_comparison(found, *notes)
-        return
-    with friendly_errors():
-        from ..simulation.comparing import compare as run_all
-        from ..simulation.comparing import place_of
+    with _interruptible():
+        from ..api import carry_out, load
+        from ..simulation.comparing import parts_of
 
-        flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
-        resolved = _resolve(config, flags, None)
-        folder = out or Path("runs") / f"compare-{_world_name(resolved)}"
-        execution = _execution(engine, workers, device, ray_address, checkpoint_every)
-        shown = console()
-        if not quiet:
-            shown.print(_describe(resolved))
-        with _interruptible():
-            results = run_all(
-                resolved,
-                split_list(methods),
-                folder,
-                execution,
-                lambda label: [RunProgress(label, shown, quiet=quiet)],
-            )
-    _print_comparison({label: place_of(folder, label) for label in results}, f"Runs are in {folder}")
-
-
-def _finished(runs: Sequence[Path]) -> tuple[dict[str, RunDirectory], list[str]]:
-    """Finished runs by names that tell them apart, and notes for the reader of the table."""
-    from ..runs.config import method_label
-    from ..runs.rundir import RunDirectory
-
-    directories = [RunDirectory(path) for path in runs]
-    configs = [directory.config for directory in directories]
-    labels = [method_label(config.method.model_dump()) for config in configs]
-    found: dict[str, RunDirectory] = {}
-    for directory, label in zip(directories, labels, strict=True):
-        if directory.summary is None:
-            raise UsageError(f"{directory.path} is not finished: `sagefl resume {directory.path}` continues it")
-        found[label if labels.count(label) == 1 else f"{label} ({directory.path})"] = directory
-    notes = []
-    if len({config.world_digest for config in configs}) > 1:
-        notes.append("These runs differ in more than their method (data, graph, scale or seed): compare with care.")
-    return found, notes
+        if runs:
+            results, notes = load(*runs), []
+        else:
+            flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
+            resolved = _resolve(config, flags, None)
+            chosen = number_list("--seeds", seeds) if seeds else []
+            folder = out if out or seeds else Path("runs") / f"compare-{_world_name(resolved)}"
+            execution = _execution(engine, workers, device, ray_address, checkpoint_every)
+            parts = parts_of(resolved, split_list(methods), chosen, folder)
+            silent = quiet or json_
+            if not silent:
+                console().print(_describe(resolved, chosen))
+            results = carry_out(parts, execution, console(), fresh=fresh, quiet=silent)
+            notes = [f"Runs are in {folder or 'runs/cells'}"]
+        if report is not None:
+            notes.append(f"The report is in {results.report(report)}")
+        if json_:
+            typer.echo(json.dumps(results.document(), indent=1))
+        else:
+            _show(results, *notes)
 
 
 def replay(
@@ -231,27 +226,42 @@ def columns(
 # Steps ------------------------------------------------------------------------------------------------------------
 
 
-def _simulate(resolved: RunConfig, directory: Path, execution: Execution, track: Sequence[str], *, quiet: bool) -> None:
+def _simulate(
+    resolved: RunConfig,
+    directory: Path,
+    execution: Execution,
+    track: Sequence[str],
+    *,
+    quiet: bool,
+    fresh: bool = False,
+) -> None:
+    from ..api import checked_world
+    from ..api.progress import RunProgress
+    from ..api.results import Held, Results
     from ..runs.rundir import RunDirectory
+    from ..simulation.comparing import Part
     from ..simulation.simulator import Simulator
     from ..simulation.trackers import make_tracker
 
     out = console()
-    target = RunDirectory(directory)
+    part = Part(resolved.method.id, resolved, RunDirectory(directory))
+    where = f"Runs are in {directory}"
     with friendly_errors():
-        target.check(resolved)  # the run creates it, once nothing else can go wrong
-        if target.summary is not None:
-            out.print(f"{directory} is already finished:")
-            _print_comparison({resolved.method.id: target}, f"Runs are in {directory}")
+        if not fresh and part.read:
+            out.print(f"{directory} is already finished: this was read, not run")
+            for what in part.directory.differs():
+                out.print(f"It was made elsewhere ({what}): a run here would differ in the last digits.")
+            _show(Results([Held(part.label, part.directory)], loaded=True), where)
             return
         if not quiet:
             out.print(_describe(resolved))
         trackers = [make_tracker(name, directory) for name in track]
         callbacks = [RunProgress(resolved.method.id, out, quiet=quiet), *trackers]
-        simulator = Simulator(resolved, target, execution, callbacks=callbacks)
+        simulator = Simulator(resolved, part.directory, execution, callbacks=callbacks, fresh=fresh)
+        checked_world(simulator.world, [part], execution, out, quiet=quiet)
     with _interruptible():
         simulator.run()
-    _print_comparison({resolved.method.id: target}, f"Runs are in {directory}")
+    _show(Results([Held(part.label, part.directory, read=False)]), where)
 
 
 @contextmanager
@@ -318,53 +328,43 @@ def _axis(text: str) -> tuple[str, str]:
 
 
 def _world_name(c: RunConfig) -> str:
+    from ..runs.environment import world_address
+
     data = Path(c.data.dataset).stem.replace(":", "_")
     spread = f"a{c.data.alpha:g}" if c.data.partition == "dirichlet" else c.data.partition
-    return f"{data}-{c.topology.kind}-{spread}-K{c.clients}-T{c.rounds}-s{c.seed}-{c.world_digest[:8]}"
+    return f"{data}-{c.topology.kind}-{spread}-K{c.clients}-T{c.rounds}-s{c.seed}-{world_address(c)[:8]}"
 
 
 def _name(c: RunConfig) -> str:
-    return f"{c.method.id}-{_world_name(c)}-{c.digest[:8]}"
+    from ..runs.environment import address
+
+    return f"{c.method.id.replace(':', '_').replace('/', '_')}-{_world_name(c)}-{address(c)[:8]}"
 
 
-def _describe(c: RunConfig) -> str:
+def _describe(c: RunConfig, seeds: Sequence[int] = ()) -> str:
     spread = f"Dirichlet({c.data.alpha:g})" if c.data.partition == "dirichlet" else c.data.partition
-    return f"{c.data.dataset}, {spread}, {c.clients} clients on {c.topology.kind}, {c.rounds} rounds, seed {c.seed}"
+    groups = f" in {c.world.groups} groups by {c.world.shift}" if c.world.grouped else ""
+    where = f"{c.clients} clients{groups} on {c.topology.kind}"
+    several = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {(*seeds, c.seed)[0]}"
+    return f"{c.data.dataset}, {spread}, {where}, {c.rounds} rounds, {several}"
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _print_comparison(runs: Mapping[str, RunDirectory], *notes: str) -> None:
-    from ..runs.columns import known_metrics
-    from ..runs.summary import gossip_share
-
-    results = {
-        label: {**(run.summary or {}), "gossip": gossip_share(run.table("decisions"))} for label, run in runs.items()
-    }
-    measured = [metric for metric in known_metrics() if metric.title]
-    shown: list[tuple[str, Any]] = [
-        *((m.title, lambda s, m=m: number(s.get(m.name), m.format)) for m in measured),
-        ("certify", lambda s: f"{s['certified']:.1%}"),
-        ("gossip", lambda s: f"{s['gossip']:.1%}"),
-        ("evidence", lambda s: f"{s['budget']:.1%}"),
-        ("probes MB", lambda s: f"{(s['probe_input_bytes'] + s['probe_answer_bytes']) / 1e6:.1f}"),
-        ("models MB", lambda s: f"{s['model_bytes'] / 1e6:.1f}"),
-    ]
-    rows = [(label, *(show(summary) for _, show in shown)) for label, summary in results.items()]
+def _show(results: Results, *notes: str) -> None:
+    """The table, what its columns mean, and what must be known about it."""
     out = console()
-    names = [name.replace(" ", "\n") if out.is_terminal else name for name, _ in shown]
-    made = table(("method", *names), rows, left=("method",))
-    made.padding = (0, 1, 0, 0)  # so that it fits eighty columns
+    made = results.__rich__()
+    if out.is_terminal:
+        for column in made.columns:
+            column.header = str(column.header).replace(" ", "\n")
     out.print()
     out.print(made)
-    meanings = "; ".join(f"{metric.title}: {metric.meaning}" for metric in measured)
-    rest = (
-        "certify, gossip: shares of decisions, the rest committed uncertified or exchanged nothing; evidence: share "
-        "of a fixed budget of 128 anchors per neighbour."
-    )
-    out.print("\n" + fill(f"{meanings}; {rest}", 110))
-    for note in notes:
+    out.print("\n" + results.legend())
+    for sentence in results.headroom():
+        out.print("\n" + fill(sentence, 110))
+    for note in (*results.notes(), *notes):
         out.print(note)
 
 

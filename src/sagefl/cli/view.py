@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     from ..selection import Selector
     from ..selection.recorded import RecordedLosses
 
-__all__ = ["add_to", "write_decision"]
-
 Runs = Annotated[list[Path], typer.Argument(help="Run directories, or folders that hold some.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register this module's commands."""
-    app.command()(view)
-    app.command()(report)
 
 
 def view(
@@ -34,10 +26,11 @@ def view(
     """Follow running and finished runs on a local page: curves, network, every decision stage by stage."""
     _need_view()
     from ..view.server import kept_token, listen, serve
-    from ..view.shelf import Shelf
+    from ..view.shelf import Shelf, refuse_damaged
 
     with friendly_errors():
         _exist(runs)
+        refuse_damaged(Shelf(runs))
         token = kept_token()
         sock = listen(port)
     address = f"http://127.0.0.1:{sock.getsockname()[1]}/{token}/"
@@ -57,10 +50,11 @@ def report(
     """Freeze the page's views into one self-contained HTML file."""
     _need_view()
     from ..view.report import report_page, write_page
-    from ..view.shelf import Shelf
+    from ..view.shelf import Shelf, refuse_damaged
 
     with friendly_errors():
         _exist(runs)
+        refuse_damaged(Shelf(runs))
         write_page(out, report_page(Shelf(runs), detailed=detailed))
     console().print(f"{out} ({out.stat().st_size / 1e6:.1f} MB): open it in any browser, no server or network needed")
 

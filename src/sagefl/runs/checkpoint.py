@@ -2,8 +2,8 @@
 
 A checkpoint of round t is a folder `checkpoint/round-t` with the population in chunks (safetensors, so that a large
 population never stands twice in memory) and `manifest.json`, written last, with a digest of every chunk and of
-itself. It is filled under another name and then renamed. The two newest are kept; a torn or foreign one is refused and
-the one before it used.
+itself. It is filled under another name, flushed to the disk and then renamed. The two newest are kept while a run goes
+on; a torn or foreign one is refused and the one before it used. A finished run keeps its last.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from ..learning.population import Storage
-from .files import PARTIAL, RunError, explained
-
-__all__ = ["Checkpoint", "CheckpointError", "latest", "restore", "save"]
+from .files import PARTIAL, RunError, explained, make_durable, write_text
 
 VERSION = 2
 CHUNK_BYTES = 256 * 2**20
@@ -52,17 +50,43 @@ def save(directory: Path, round: int, population: Storage, identity: str, states
             digests = {}
             for file, name, start, stop, _ in _chunks(population):
                 save_file({"rows": population.read(name, start, stop)}, partial / file)
+                make_durable(partial / file)
                 digests[file] = _digest(partial / file)
             content = {"version": VERSION, "round": round, "identity": identity, "chunks": digests, "states": states}
             sealed = {"content": content, "digest": _seal(content)}
             (partial / "manifest.json").write_text(json.dumps(sealed), encoding="utf-8")
+            make_durable(partial / "manifest.json")
+            make_durable(partial)
             shutil.rmtree(target, ignore_errors=True)  # there is one only if it was refused
             partial.rename(target)
+            make_durable(root)  # before older ones are removed
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    for old in [path for number, path in _stored(root) if number <= round][KEEP:]:
+    _forget(root, round, KEEP)
+
+
+def keep_last(directory: Path, round: int) -> None:
+    """Forget all checkpoints but the one after the last round, from which a finished run can go on."""
+    _forget(directory / "checkpoint", round, 1)
+
+
+def _forget(root: Path, round: int, keep: int) -> None:
+    for old in [path for number, path in _stored(root) if number <= round][keep:]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def hand_over(directory: Path, held: str, config: str) -> None:
+    """Let the newest checkpoint of one config belong to another in the same world: one that asks for more rounds."""
+    _, path = next(iter(_stored(directory / "checkpoint")), (0, None))
+    if path is None:
+        raise CheckpointError(f"{directory} holds no checkpoint: it cannot go on")
+    content = _manifest(path)
+    if content["identity"].startswith(f"{held}-"):
+        content["identity"] = config + content["identity"].removeprefix(held)
+        write_text(path / "manifest.json", json.dumps({"content": content, "digest": _seal(content)}))
+    elif not content["identity"].startswith(f"{config}-"):
+        raise CheckpointError(f"checkpoint {path.name} belongs to another run")
 
 
 def latest(directory: Path, identity: str) -> tuple[Checkpoint | None, list[str]]:

@@ -31,28 +31,14 @@ if TYPE_CHECKING:
     from ..exchange.accounting import Traffic
     from ..selection.selector import Hood
 
-__all__ = [
-    "BYTES",
-    "LAST_LOOK",
-    "METRICS",
-    "TABLES",
-    "WRITERS",
-    "Column",
-    "Decided",
-    "Evaluated",
-    "Evaluation",
-    "Writer",
-    "columns",
-    "known_metrics",
-    "register",
-    "schema",
-    "shown",
-]
-
 ENTRY_POINTS = "sagefl.metrics"
 Floats = npt.NDArray[np.float64]
-Writer = Literal["private", "node"]
-WRITERS: Mapping[Writer, str] = {"private": "simulated runs with private answers", "node": "nodes"}
+Writer = Literal["private", "node", "world"]
+WRITERS: Mapping[Writer, str] = {
+    "private": "simulated runs with private answers",
+    "node": "nodes",
+    "world": "simulated runs with a [world] section, free riders or stale peers",
+}
 """Who writes columns that others do not have."""
 Source = TypeVar("Source", contravariant=True)
 
@@ -172,6 +158,7 @@ DECISIONS: tuple[Column[Decided], ...] = (
     Column("lost", "peers that failed", dtype=pl.List(pl.Int32), only="node"),
     Column("digest", "SHA-256 of the merged models, comma-separated", dtype=pl.String, only="node"),
     Column("rejected", "models that were moved and refused", dtype=pl.Int32, only="node"),
+    Column("rolled_back", "1 if the merge did harm on unseen samples and was taken back", dtype=pl.Int32, only="node"),
 )
 BYTES = tuple(column.name for column in DECISIONS if column.unit == "bytes")
 
@@ -188,6 +175,12 @@ _BUILT_IN: tuple[Column[Evaluation], ...] = (
 )
 METRICS = {metric.name: metric for metric in _BUILT_IN}
 """What an evaluation comes down to, in the mean over clients unless it says otherwise; before mixing and after it."""
+
+OF_GROUP = {
+    "accuracy": ("group accuracy", "accuracy on the test set of one's own group"),
+    "macro_f1": ("group F1", "macro-F1 on the test set of one's own group"),
+}
+"""What two metrics are where clients come in groups: the shared test set would contradict itself."""
 
 CLIENTS: tuple[Column[Evaluated], ...] = (
     ROUND,
@@ -236,6 +229,15 @@ def _rounds(measured: Collection[Column[Evaluation]]) -> tuple[Column[Any], ...]
         Column("diversity", "1 - mean linear CKA of two clients' representations", combine="mean", title="diversity"),
         Column("pull_gini", "Gini of pulls per client since the last evaluation", combine="mean", title="pull Gini"),
         *(Column(name, meaning, combine="max", only="private") for name, meaning in _EPSILONS.items()),
+        Column("kin", "share of merged models from one's own group", None, combine="mean", title="kin", only="world"),
+        Column(
+            "culprits",
+            "share of merged models from peers that misbehave or have noisy labels",
+            None,
+            combine="mean",
+            title="culprits",
+            only="world",
+        ),
         Column("wire_bytes", "all messages", None, pl.Int64, "sum", "bytes", "messages", only="node"),
         Column("restarts", "times a decision began anew because a peer failed", None, pl.Int32, "sum", only="node"),
     )
@@ -271,10 +273,14 @@ def shown(*writers: Writer) -> tuple[Column[Any], ...]:
 _TAKEN = frozenset(column.name for column in _rounds(_BUILT_IN))
 
 
-def known_metrics() -> tuple[Column[Evaluation], ...]:
-    """What an evaluation comes down to, other packages' metrics included."""
+def known_metrics(*, grouped: bool = False) -> tuple[Column[Evaluation], ...]:
+    """What an evaluation comes down to, other packages' metrics included; `grouped`: as it is called among groups."""
     _discover()
-    return tuple(METRICS.values())
+    found = tuple(METRICS.values())
+    if not grouped:
+        return found
+    plain = {m.name: (m.title, m.meaning) for m in found} | OF_GROUP
+    return tuple(replace(m, title=plain[m.name][0], meaning=plain[m.name][1]) for m in found)
 
 
 def register(metric: Column[Evaluation]) -> None:

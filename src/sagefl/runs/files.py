@@ -15,8 +15,6 @@ from safetensors import SafetensorError
 
 from ..errors import SageflError
 
-__all__ = ["PARTIAL", "RunError", "atomic_write", "explained", "tidy", "write_text"]
-
 PARTIAL = ".partial"
 
 
@@ -24,16 +22,21 @@ class RunError(SageflError, RuntimeError):
     """A run cannot start, go on or be read; the message says what to do."""
 
 
+def make_durable(path: Path) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk: they survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, flush it to disk, then move it into place in one step."""
     partial = path.with_name(f".{path.name}{PARTIAL}")
     try:
         write(partial)
-        descriptor = os.open(partial, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        make_durable(partial)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)

@@ -22,8 +22,6 @@ from ..selection.requests import Array
 from ..selection.scoring import Scoring
 from .files import RunError, atomic_write
 
-__all__ = ["Recorded", "first_losses", "losses_path", "perturbed_classes", "read_losses", "write_losses"]
-
 UNKNOWN = -1
 
 

@@ -17,8 +17,6 @@ from .files import RunError, atomic_write, explained
 from .rundir import RunDirectory, read_table
 from .summary import summarise
 
-__all__ = ["Clock", "GrowingTable", "Recorder", "fitted"]
-
 Row = Mapping[str, Any]
 
 
@@ -56,6 +54,10 @@ class GrowingTable:
             self._frame = self._frame.vstack(pl.DataFrame(self._rows, schema=self.schema))
             self._rows = []
         return self._frame
+
+    def replace(self, frame: pl.DataFrame) -> None:
+        """Hold these rows instead."""
+        self._rows, self._frame = [], frame
 
     def write(self) -> None:
         """Write the file anew, atomically."""

@@ -21,8 +21,6 @@ from .files import RunError
 from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
 from .rundir import RunDirectory
 
-__all__ = ["ReplayResult", "how_told", "recorded_decisions", "replay_one", "replay_run"]
-
 
 @dataclass(frozen=True)
 class ReplayResult:
@@ -150,9 +148,9 @@ def _tally(
         certified=share("certified"),
         committed=share("committed"),
         cost=share("cost"),
-        exhausted=share("exhausted"),
+        exhausted=share("exhausted") + share("open"),
         no_anchors=share("no-anchors"),
-        unasked=sum(map(share, ("only", "uniform", "gated", "none"))),
+        unasked=sum(map(share, ("only", "uniform", "gated", "home", "none"))),
         evaluations=sum(o.evaluations for _, o in outcomes) / n,
         budget=sum(o.evaluations for _, o in outcomes) / (largest * degrees) if degrees else 0.0,
     )

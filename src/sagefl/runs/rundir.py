@@ -2,14 +2,17 @@
 
 ===================  =========================================================================================
 `run.toml`           the full resolved config
+`environment.json`   what it was made of and where: own code and files, versions, CPU, engine, command
 `metrics.parquet`    a row per round: evidence, traffic, stop reasons; accuracy where evaluated
 `decisions.parquet`  a row per client-round: the audit of every decision
 `clients.parquet`    a row per client and evaluation
 `timings.parquet`    seconds by phase and round; kept apart, because all else is repeatable byte by byte
 `losses/`            packed probe losses, a file per round
-`checkpoint/`        the two newest checkpoints
+`checkpoint/`        the two newest checkpoints while it runs, then the last one
+`last-round.json`    the last round as it is measured on the way, for going on with more rounds
 `events.log`         what happened when, a JSON line each
 `summary.json`       the end result, once finished
+`truth.json`         who is in whose group and who misbehaves, where there is such a truth (`sagefl.runs.truth`)
 ===================  =========================================================================================
 
 `sagefl.runs.columns` says what is in the tables.
@@ -18,6 +21,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,16 +32,40 @@ import polars as pl
 from filelock import FileLock, Timeout
 from polars.exceptions import PolarsError
 
-from .config import RunConfig
+from .columns import TABLES
+from .config import RunConfig, differences
+from .environment import changes, circumstances, differing, made_of, read_by
 from .files import PARTIAL, RunError, explained, tidy, write_text
+from .parquet import check_size
 
-__all__ = ["RunDirectory", "read_table"]
+CLIENTS, ROUNDS = 1_000_000, 10_000_000  # beyond any run; a stranger's folder may say anything
+
+FILES = (*(f"{name}.parquet" for name in TABLES), "summary.json", "last-round.json", "truth.json", "events.log")
+FOLDERS = ("losses", "checkpoint")
+
+
+def runs_below(place: Path, depth: int = 4) -> Iterator[Path]:
+    """The run directories at or below a folder."""
+    if (place / "run.toml").is_file() or (place / "metrics.parquet").is_file():
+        yield place
+    elif depth > 0 and place.is_dir():
+        for inner in sorted(place.iterdir()):
+            if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
+                yield from runs_below(inner, depth - 1)
+
+
+class ChangedError(RunError):
+    """What made a run has changed since, so it must not be taken for the run that is asked for."""
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """Read a table whole even while a run replaces it: through one open file, because polars opens a path twice."""
+    """Read a table whole even while a run replaces it: through one open file, because polars opens a path twice.
+
+    A table too large for any run is refused before it is read: the folder may be a stranger's.
+    """
     try:
         with path.open("rb") as file:
+            check_size(file, path)
             return pl.read_parquet(file)
     except (PolarsError, OSError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
@@ -48,6 +76,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
+        self.foreword: dict[str, Any] = {}  # what was said before the run began, for its environment
 
     # Reading ------------------------------------------------------------------------------------------------------
 
@@ -56,7 +85,28 @@ class RunDirectory:
         """The run's config."""
         if not (self.path / "run.toml").is_file():
             raise RunError(f"{self.path} is not a run directory: it has no run.toml")
-        return RunConfig.read(self.path / "run.toml")
+        found = RunConfig.read(self.path / "run.toml")
+        if found.clients > CLIENTS or found.rounds > ROUNDS:
+            raise RunError(
+                f"{self.path} is a run of {found.clients:,} clients and {found.rounds:,} rounds; at most "
+                f"{CLIENTS:,} and {ROUNDS:,} are read"
+            )
+        return found
+
+    @property
+    def environment(self) -> dict[str, Any] | None:
+        """What the run was made of and where; None if it does not say."""
+        try:
+            held = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / 'environment.json'} cannot be read: {error}") from None
+        return held if isinstance(held, dict) else None
+
+    def differs(self) -> list[str]:
+        """Libraries and CPU that are others here than where the run was made."""
+        return differing(self.environment or {}, circumstances())
 
     def table(self, name: str) -> pl.DataFrame:
         """Read one of the tables: metrics, decisions, clients or timings."""
@@ -76,10 +126,16 @@ class RunDirectory:
     def check(self, config: RunConfig) -> bool:
         """Whether this config's run is here already; a place that holds anything else is refused. Changes nothing."""
         if (self.path / "run.toml").is_file():
-            if (held := self.config.digest) != config.digest:
+            held = self.config
+            if held.digest != config.digest:
                 raise RunError(
-                    f"{self.path} already holds a run with another config ({held}, not {config.digest}): "
-                    "choose another --out, or resume that one"
+                    f"{self.path} already holds a run with another config: {', '.join(differences(held, config))}; "
+                    f"choose another --out, or replace it with --fresh{self._longer(held, config)}"
+                )
+            if changed := changes(self.environment, config):
+                raise ChangedError(
+                    f"{self.path} was made by other code than there is now; changed since: {', '.join(changed)}. "
+                    "Run it anew with --fresh, or choose another --out"
                 )
             return True
         with explained(f"run directory {self.path}"):
@@ -87,13 +143,46 @@ class RunDirectory:
                 raise RunError(f"{self.path} is not empty and not a run directory: choose another --out")
         return False
 
-    def prepare(self, config: RunConfig) -> None:
-        """Create the directory for this config unless it exists; one that holds another config is refused."""
+    def _longer(self, held: RunConfig, config: RunConfig) -> str:
+        """How to go on, if nothing but more rounds is asked for."""
+        if held.rounds < config.rounds and held.model_copy(update={"rounds": config.rounds}).digest == config.digest:
+            return f"; `sagefl resume {self.path} --rounds {config.rounds}` goes on with it"
+        return ""
+
+    def finished(self, config: RunConfig) -> bool:
+        """Whether this config's run is here with its end result, and nothing that made it has changed since."""
+        return (self.path / "summary.json").is_file() and not changes(self.environment, config)
+
+    def prepare(self, config: RunConfig, **facts: Any) -> None:
+        """Create the directory for this config unless it exists; one that holds another config is refused.
+
+        `facts` are what only the caller knows about how the run is carried out, such as its engine.
+        """
         if self.check(config):
             return
         with explained(f"run directory {self.path}"):
             self.path.mkdir(parents=True, exist_ok=True)
+            held = circumstances() | facts | self.foreword | {"made_of": made_of(config), "files": read_by(config)}
+            write_text(self.path / "environment.json", json.dumps(held, indent=1))
             write_text(self.path / "run.toml", config.to_toml())
+
+    def resumed(self, round: int, **facts: Any) -> list[str]:
+        """Note that the run goes on here; returns what is different from where it was begun."""
+        held, here = self.environment, circumstances() | facts
+        found = differing(held or {}, here)
+        if held is not None:
+            held["resumed"] = [*held.get("resumed", ()), here | {"round": round}]
+            write_text(self.path / "environment.json", json.dumps(held, indent=1))
+        return found
+
+    def clear(self) -> None:
+        """Remove a run, so that it can be made anew; what no run writes stays."""
+        with self.locked(), explained(f"run directory {self.path}"):
+            for name in ("run.toml", "environment.json", *FILES):  # its config first: what is left is no run
+                (self.path / name).unlink(missing_ok=True)
+            for name in FOLDERS:
+                shutil.rmtree(self.path / name, ignore_errors=True)
+        (self.path / ".lock").unlink(missing_ok=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

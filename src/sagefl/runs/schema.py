@@ -14,8 +14,6 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-__all__ = ["Key", "Section", "sections", "template"]
-
 
 @dataclass(frozen=True)
 class Key:

@@ -12,11 +12,9 @@ import polars as pl
 from ..selection.theory import SCHEDULE
 from .columns import BYTES, columns, known_metrics
 
-__all__ = ["gossip_share", "stop_shares", "summarise"]
-
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-9  # risks this close are equal
-GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated")
+GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated", "open")
 
 
 def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: int = SCHEDULE[-1]) -> dict[str, Any]:

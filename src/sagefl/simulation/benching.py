@@ -22,8 +22,6 @@ from .engines import find_device
 from .simulator import Simulator
 from .world import World
 
-__all__ = ["BenchReport", "Timing", "Way", "bench", "ways"]
-
 PATIENCE = 8.0  # seconds; after that, a way is judged by the rounds it has done
 PLAIN, PROBING = "rg", "sage-os"
 EXACT_MARGIN = 1.1  # how much faster stacked work must be to be worth giving up bit-identical results

@@ -1,9 +1,13 @@
-"""Several methods on one identical world: same partition, same graph, same initial weights, same anchors and draws."""
+"""Several methods on one identical world: same partition, same graph, same initial weights, same anchors and draws.
+
+Over several seeds there is one such world per seed. Runs that are finished are read, unfinished ones go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +15,34 @@ from ..data import Dataset
 from ..errors import UsageError
 from ..methods import method
 from ..runs.config import Execution, RunConfig, method_config, method_label
+from ..runs.environment import address
 from ..runs.rundir import RunDirectory
 from .simulator import Callback, InterruptedRunError, Simulator
 from .world import World
 
-__all__ = ["compare", "method_config", "method_label", "place_of"]
+CELLS = Path("runs/cells")
+"""Where studies keep their runs by address, and comparisons over several seeds too: they share what is the same."""
+
+Spec = str | Mapping[str, Any]  # as typed, or a config's section
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run of a comparison."""
+
+    label: str
+    config: RunConfig
+    directory: RunDirectory
+
+    @property
+    def seed(self) -> int:
+        """The replication it belongs to."""
+        return self.config.seed
+
+    @cached_property
+    def read(self) -> bool:
+        """Whether it was finished when first looked at, so that it is read and not run."""
+        return self.directory.check(self.config) and self.directory.summary is not None
 
 
 def place_of(out: Path, label: str) -> RunDirectory:
@@ -23,42 +50,53 @@ def place_of(out: Path, label: str) -> RunDirectory:
     return RunDirectory(out / label.replace(":", "_").replace("/", "_"))
 
 
+def parts_of(
+    config: RunConfig, specs: Sequence[Spec], seeds: Sequence[int] = (), out: Path | None = None
+) -> list[Part]:
+    """The runs of a comparison, seed by seed; without a folder of their own they are kept by address, as studies do."""
+    sections = [method_config(spec) if isinstance(spec, str) else dict(spec) for spec in specs]
+    labels = [method_label(section) for section in sections]
+    for what, names in (("methods", labels), ("seeds", [str(seed) for seed in seeds])):
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"{what} named more than once: {', '.join(twice)}")
+    parts = []
+    for seed in seeds or (config.seed,):
+        for label, section in zip(labels, sections, strict=True):
+            each = RunConfig.parse(config.model_dump() | {"method": section, "seed": seed})
+            method(each.method.id, **each.method.options)  # so that a mistake in the last shows before others train
+            if out is None:
+                place = RunDirectory(CELLS / address(each))
+            else:
+                place = place_of(out, label if len(seeds) < 2 else f"{label}-seed{seed}")
+            parts.append(Part(label, each, place))
+    return parts
+
+
 def compare(
-    config: RunConfig,
-    specs: Sequence[str],
-    out: Path,
+    parts: Sequence[Part],
     execution: Execution,
-    callbacks: Callable[[str], Sequence[Callback]] = lambda label: (),
+    callbacks: Callable[[Part], Sequence[Callback]] = lambda part: (),
     *,
     data: Dataset | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Run every method of `specs` on the world of `config`; returns the summaries by label.
+    fresh: bool = False,
+    ready: Callable[[World, Sequence[Part]], object] = lambda world, parts: None,
+) -> None:
+    """Run those parts that are not finished, each seed's in one world; `data` spares loading the data set again.
 
-    Finished runs are read, unfinished ones go on. `data` spares loading the data set again.
+    `ready` is called with every world before work in it begins.
     """
-    sections = [method_config(spec) for spec in specs]
-    labels = [method_label(section) for section in sections]
-    if twice := sorted({label for label in labels if labels.count(label) > 1}):
-        raise UsageError(f"methods named more than once: {', '.join(twice)}")
-    configs = [RunConfig.parse(config.model_dump() | {"method": section}) for section in sections]
-    for each in configs:
-        method(
-            each.method.id, **each.method.options
-        )  # so that a mistake in the last one shows before the others have trained
-    world = World.build(config, data)
-    for each in configs:
-        method(each.method.id, **each.method.options).answered_privately(world.mechanism)
-    results = {}
-    for label, each in zip(labels, configs, strict=True):
-        directory = place_of(out, label)
-        directory.check(each)
-        if (done := directory.summary) is None:
-            own = replace(world, config=each)
-            simulator = Simulator(each, directory, execution, world=own, callbacks=callbacks(label))
-            done = simulator.run()
-            if (
-                simulator.asked_to_stop and label != labels[-1]
-            ):  # the signal came in its last round, so this run is complete
-                raise InterruptedRunError("stopped as asked; the same command goes on with the methods left")
-        results[label] = done
-    return results
+    todo = [part for part in parts if fresh or not part.read]
+    for seed in dict.fromkeys(part.seed for part in todo):
+        together = [part for part in todo if part.seed == seed]
+        world = World.build(together[0].config, data)
+        for part in together:
+            method(part.config.method.id, **part.config.method.options).answered_privately(world.mechanism)
+        ready(world, together)
+        for part in together:
+            own = replace(world, config=part.config)
+            simulator = Simulator(
+                part.config, part.directory, execution, world=own, callbacks=callbacks(part), fresh=fresh
+            )
+            simulator.run()
+            if simulator.asked_to_stop and part is not todo[-1]:  # in its last round, so this run is complete
+                raise InterruptedRunError("stopped as asked; the same command goes on with the runs left")

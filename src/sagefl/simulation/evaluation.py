@@ -11,14 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..learning.measuring import measure
-from ..learning.tasks import Answer, Gram, Score
-from ..runs.columns import Evaluation
+from ..learning.tasks import Answer, Ensemble, Gram, Score
+from ..runs.columns import Evaluated, Evaluation
 from ..selection import Outcome, Selector
 from ..selection.scoring import LABEL_ERRORS, Scoring
 from .engines import Engine
 from .world import World
-
-__all__ = ["Measured", "ProxyCheck", "check_proxy", "diversity", "evaluate", "gini"]
 
 Floats = npt.NDArray[np.float64]
 _Snapshot = tuple[int, int]  # a peer and how many rounds old its model is
@@ -49,11 +47,19 @@ class Measured:
     proxies: Mapping[int, ProxyCheck]
     after: Evaluation
     diversity: float | None
+    along: Evaluated | None = None  # of the last round: what it would be on the way, where that uses fewer test images
+    along_images: int = 0
 
 
-def evaluate(world: World, engine: Engine, subset: npt.NDArray[np.int64]) -> Evaluation:
-    """Evaluate the present rows of all clients."""
-    return Evaluation(*measure(engine, subset, dict(enumerate(world.evaluation_sets))))
+def evaluate(
+    world: World,
+    engine: Engine,
+    tests: Sequence[npt.NDArray[np.int64]],
+    ensembles: Mapping[int, Ensemble] | None = None,
+) -> Evaluation:
+    """Evaluate all clients, each on its test images and on its own samples: their rows, or the mixtures they form."""
+    own = dict(enumerate(world.evaluation_sets))
+    return Evaluation(*measure(engine, dict(enumerate(tests)), own, ensembles))
 
 
 def diversity(world: World, engine: Engine) -> float | None:

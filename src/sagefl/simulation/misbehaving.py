@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..learning.tasks import Task
 from ..learning.workbench import Workbench
 from ..streams import stream
 from ..topology import Misbehaviour, poison_row
-
-__all__ = ["PublishTwofold"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,3 +33,21 @@ class PublishTwofold(Task[None]):
             rng = stream(self.seed, "poison", self.round, self.client)
             poisoned = poison_row(block.numpy().copy(), rng, self.how.scale, self.how.poison)
             block.copy_(torch.from_numpy(poisoned))
+
+
+@dataclass(frozen=True, eq=False)
+class PublishInstead(Task[None]):
+    """Publish another row than the trained one, head included: this one, or noise of the same norm."""
+
+    round: int
+    seed: int
+    row: npt.NDArray[np.float32] | None
+
+    def run(self, bench: Workbench) -> None:
+        """Others see only that; the client's own model is still what it trained."""
+        p = bench.population
+        published = p.snapshots[p.slot(self.round), self.client]
+        row = self.row
+        if row is None:
+            row = poison_row(published.numpy().copy(), stream(self.seed, "free-noise", self.round, self.client))
+        published.copy_(torch.tensor(row))

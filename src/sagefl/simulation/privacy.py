@@ -17,8 +17,6 @@ from ..exchange.mixing import client_of
 from ..selection import Decision
 from ..selection.private import PrivacyAccount, PrivateAnswers, RandomisedResponse
 
-__all__ = ["PrivacyLedger", "peer_answers"]
-
 
 def peer_answers(mechanism: RandomisedResponse, seed: int, peer: int) -> PrivateAnswers:
     """One simulated peer's layer; in a network its secret would be random."""

@@ -10,14 +10,12 @@ import numpy as np
 import polars as pl
 
 from ..exchange import ExchangeLayer
-from ..runs.columns import Decided, Evaluated
+from ..runs.columns import Decided, Evaluated, Writer
 from ..runs.recording import Recorder
 from ..runs.rundir import RunDirectory
 from ..selection import Decision, Outcome
 from .evaluation import Measured, gini
 from .world import World
-
-__all__ = ["Round", "SimulationRecorder"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,8 @@ class SimulationRecorder(Recorder):
     """The tables of a simulated run."""
 
     def __init__(self, directory: RunDirectory, world: World, layer: ExchangeLayer) -> None:
-        super().__init__(directory, *(() if world.mechanism is None else ("private",)))
+        special: dict[Writer, bool] = {"private": world.mechanism is not None, "world": world.special}
+        super().__init__(directory, *(writer for writer, has in special.items() if has))
         self.world, self.layer = world, layer
 
     def add(self, happened: Round, privacy: Mapping[str, float]) -> dict[str, Any]:
@@ -49,6 +48,8 @@ class SimulationRecorder(Recorder):
         self.decisions.add(rows)
         facts: dict[str, Any] = {"train_loss": float(np.mean(list(happened.losses.values())))}
         facts |= {"round": happened.number, "samples": sum(happened.samples.values()), **privacy}
+        if self.world.special:
+            facts |= self.world.truth.pulls(rows)
         evaluated = None
         if (measured := happened.measured) is not None:
             evaluated = Evaluated(measured.before, measured.after)
@@ -56,6 +57,11 @@ class SimulationRecorder(Recorder):
             if self.world.config.evaluation.mechanisms:
                 facts["pull_gini"] = self._concentration(happened.number)
         return self.enter(rows, evaluated, range(self.world.clients), **facts)
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few numbers, with whom was pulled where that is recorded."""
+        pulls = self.world.truth.pulls(self.decisions.frame().iter_rows(named=True)) if self.world.special else {}
+        return super().summary() | pulls
 
     def _decision_row(self, happened: Round, client: int) -> dict[str, Any]:
         decision, measured = happened.decisions[client], happened.measured

@@ -6,34 +6,35 @@ published rows; all mixing reads the same snapshot; metrics and the audit of eve
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..exchange import delivered
-from ..learning.tasks import Train
+from ..learning.tasks import Ensemble, Train
 from ..methods import Method, method
 from ..runs import checkpoint
-from ..runs.columns import Evaluation
+from ..runs.columns import Evaluated, Evaluation
 from ..runs.config import Execution, RunConfig
-from ..runs.files import RunError, explained
+from ..runs.files import RunError, explained, write_text
 from ..runs.losses import losses_path, write_losses
 from ..runs.recording import Clock
 from ..runs.rundir import RunDirectory
+from ..runs.truth import write_truth
 from ..selection import Decision, Outcome, State
 from ..selection.outcome import decode, encode
 from ..signals import stoppable
 from .engines import Engine, make_engine
 from .engines.base import LostRowsError
 from .evaluation import Measured, ProxyCheck, check_proxy, diversity, evaluate
-from .misbehaving import PublishTwofold
+from .extending import last_round
+from .misbehaving import PublishInstead, PublishTwofold
 from .privacy import PrivacyLedger
 from .recording import Round, SimulationRecorder
 from .waves import Waves
 from .world import World
-
-__all__ = ["Callback", "InterruptedRunError", "Simulator"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,22 +69,26 @@ class Simulator:
         *,
         world: World | None = None,
         callbacks: Sequence[Callback] = (),
+        fresh: bool = False,
     ) -> None:
-        self.config, self.directory = config, directory
+        self.config, self.directory, self.fresh = config, directory, fresh
         self.execution = execution or Execution()
-        fresh = self._new_method()  # before the world: a mistake shows at once
+        unused = self._new_method()  # before the world: a mistake shows at once
         self.world = world or World.build(config)
         self.callbacks = callbacks
         self._told = 0  # rounds that callbacks have been told about
         self._stop = threading.Event()
-        self._begin_with(fresh)
+        self._begin_with(unused)
 
     def _new_method(self) -> Method:
         return method(self.config.method.id, **self.config.method.options)
 
     def _begin_with(self, fresh: Method) -> None:
         """Reset everything that accumulates over rounds."""
-        self.method = fresh.answered_privately(self.world.mechanism)
+        self.method = fresh.answered_privately(self.world.mechanism).suited(latents=self.world.has_latents)
+        if self.method.needs_truth:
+            self.method.tell(self.world.truth.helps)
+        self._price = self.world.sizes.price(self.method.selector.scoring)
         self.privacy: PrivacyLedger | None = None
         if (how := self.world.mechanism) is not None:
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
@@ -100,9 +105,11 @@ class Simulator:
     def run(self) -> dict[str, Any]:
         """Run to the end (going on from the newest good checkpoint, if any) and return the summary.
 
-        The engine comes before the directory, so that one that cannot be had (a missing device) leaves nothing.
+        The engine comes before the directory, so that one that cannot be had (a missing device) leaves nothing. If
+        `fresh`, whatever run is there makes way.
         """
-        self.directory.check(self.config)
+        if not self.fresh:
+            self.directory.check(self.config)
         engine = make_engine(
             self.execution.engine,
             self.world,
@@ -113,8 +120,11 @@ class Simulator:
             extras=self.method.exchange.extras(self.world.layout.width, self.world.layout.shared_stop),
         )
         try:
-            self.directory.prepare(self.config)
+            if self.fresh and (self.directory.path / "run.toml").is_file():
+                self.directory.clear()
+            self.directory.prepare(self.config, **_described(engine))
             with self.directory.locked(), stoppable(self._asked):
+                write_truth(self.directory.path, self.world.truth)
                 return self._run(engine)
         finally:
             engine.close()
@@ -169,6 +179,8 @@ class Simulator:
             clock = Clock()
             happened = self._round(engine, done - 1, clock)
             record = self._record(happened, clock)
+            if done == rounds:
+                self._keep_last_round(happened)
             for callback in self.callbacks if done > self._told else ():
                 callback.round(record)
             self._told = max(self._told, done)
@@ -190,8 +202,15 @@ class Simulator:
         summary = {"method": self.config.method.id, **self.recorder.summary()}
         with explained(f"results in {self.directory.path}"):
             self.directory.finish(summary)
+        checkpoint.keep_last(self.directory.path, self.config.rounds)
         self.directory.event("finished", rounds=self.config.rounds)
         return summary
+
+    def _keep_last_round(self, happened: Round) -> None:
+        """For whoever wants more rounds later."""
+        kept = last_round(happened.measured, due=self.config.rounds % self.config.evaluation.every == 0)
+        with explained(f"results in {self.directory.path}"):
+            write_text(self.directory.path / "last-round.json", json.dumps(kept))
 
     # One round ----------------------------------------------------------------------------------------------------
 
@@ -233,11 +252,14 @@ class Simulator:
         return dict(sorted(trained.items()))
 
     def _betray(self, engine: Engine, number: int) -> None:
-        """Poisoners answer with the model they trained, but hand over a ruined one."""
+        """Poisoners answer with the model they trained, but hand over a ruined one; free riders do neither."""
         rule, seed = self.world.misbehaviour, self.config.seed
         if rule.poisons:
             culprits = enumerate(self.world.culprits)
             engine.map([PublishTwofold(k, number, bool(culprit), seed, rule) for k, culprit in culprits])
+        if rule.rides_free:
+            initial = self.world.initial.numpy() if rule.kind == "free-rider" else None
+            engine.map([PublishInstead(k, number, seed, initial) for k in sorted(self.world.truth.misbehaving)])
 
     def _begin(self, client: int, number: int, peers: Sequence[int]) -> Decision:
         return self.method.selector.begin(
@@ -248,6 +270,8 @@ class Simulator:
             round=number,
             rounds=self.config.rounds,
             me=client,
+            ever=int(self.world.graph.degrees[client]),
+            price=self._price,
         )
 
     def _keep_losses(self, number: int, decisions: Mapping[int, Decision], waves: Waves) -> None:
@@ -256,7 +280,7 @@ class Simulator:
             return
         records = waves.complete(decisions) if wanted == "full" else waves.asked(decisions)
         if records:
-            with explained(f"losses of round {number}"):
+            with explained(f"losses of round {number + 1}"):
                 how = self.world.mechanism
                 classes = None if how is None else how.classes
                 write_losses(losses_path(self.directory.path, number), records, classes)
@@ -275,7 +299,9 @@ class Simulator:
         options, last = self.config.evaluation, number + 1 == self.config.rounds
         if not (last or (number + 1) % options.every == 0):
             return None
-        before = evaluate(self.world, engine, self.world.test_subset(last))
+        before = evaluate(self.world, engine, self.world.test_sets(last))
+        if self._along(number):
+            self._before_along = evaluate(self.world, engine, self.world.test_sets(False))
         proxies: Mapping[int, ProxyCheck] = {}
         if options.mechanisms:
             proxies = check_proxy(self.world, engine, number, outcomes, peers, ages, self.method.selector)
@@ -287,10 +313,24 @@ class Simulator:
         """Evaluate the mixed models, if the trained ones were evaluated."""
         if before is None:
             return None
-        subset = self.world.test_subset(number + 1 == self.config.rounds)
-        after = evaluate(self.world, engine, subset)
+        tests = self.world.test_sets(number + 1 == self.config.rounds)
+        together = {k: Ensemble(number, members) for k, members in self.method.exchange.ensembles().items()}
+        after = evaluate(self.world, engine, tests, together)
         spread = diversity(self.world, engine) if self.config.evaluation.mechanisms else None
-        return Measured(len(subset), *before, after=after, diversity=spread)
+        images = max(map(len, tests))
+        if not self._along(number):
+            return Measured(images, *before, after=after, diversity=spread)
+        fewer = self.world.test_sets(False)
+        along = Evaluated(self._before_along, evaluate(self.world, engine, fewer))
+        return Measured(images, *before, after=after, diversity=spread, along=along, along_images=max(map(len, fewer)))
+
+    def _along(self, number: int) -> bool:
+        """Whether this is the last round, and would be evaluated on fewer images if it were one on the way."""
+        if number + 1 != self.config.rounds or self.config.rounds % self.config.evaluation.every:
+            return False
+        return any(
+            len(a) < len(b) for a, b in zip(self.world.test_sets(False), self.world.test_sets(True), strict=True)
+        )
 
     def _record(self, happened: Round, clock: Clock) -> dict[str, Any]:
         for client, outcome in happened.outcomes.items():
@@ -338,5 +378,17 @@ class Simulator:
                 self.privacy.load(found.states["privacy"])
         else:
             self.method.exchange.begin(engine, self.world.clients)
+        if found is not None:
+            for what in self.directory.resumed(first + 1, **_described(engine)):
+                logger.warning("the run was begun elsewhere (%s): its last digits may differ", what)
         self.directory.event("started" if first == 0 else "resumed", round=first, engine=self.execution.engine)
         return first
+
+
+def _described(engine: Engine) -> dict[str, Any]:
+    """The engine that is really used, whatever was asked for."""
+    found: dict[str, Any] = {"engine": type(engine).__name__.removesuffix("Actors").lower()}
+    for name in ("workers", "device"):
+        if (value := getattr(engine, name, None)) is not None:
+            found[name] = value if isinstance(value, int) else str(value)
+    return found

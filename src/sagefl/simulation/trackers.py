@@ -15,8 +15,6 @@ from ..runs.config import RunConfig
 from ..runs.files import RunError
 from .simulator import Callback
 
-__all__ = ["TRACKERS", "make_tracker"]
-
 
 class TensorBoard:
     """Scalars of every round in the run directory's `tensorboard/`."""

@@ -31,8 +31,6 @@ from .engines import Engine
 from .privacy import peer_answers
 from .world import World
 
-__all__ = ["Waves"]
-
 DIVERGED = float(np.finfo(np.float32).max)  # what peers are told where the training loss is not a number
 Answers = npt.NDArray[Any]
 
@@ -68,7 +66,7 @@ class Waves:
             (k, int(j)): int(age)
             for k in range(world.clients)
             for j, age in zip(view.peers(k), view.ages(k), strict=True)
-        } if world.links.history else {}  # fmt: skip
+        } if world.history else {}  # fmt: skip
 
     @property
     def ages(self) -> Mapping[tuple[int, int], int]:
@@ -208,7 +206,7 @@ class Waves:
             models = [None if p == ME else (client_of(p), self._age(client, client_of(p))) for p in wanted]
             at = {p: i for i, p in enumerate(wanted)}
             groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
-            tasks.append(InspectModels(client, self.round, models, groups, indices, asked.metric))
+            tasks.append(InspectModels(client, self.round, models, groups, indices, asked.metric, asked.weights))
         for decision, answer in zip(decisions.values(), self.engine.map(tasks), strict=True):
             decision.answer(answer)
 

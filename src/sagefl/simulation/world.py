@@ -12,17 +12,17 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
-from ..data import Dataset, Federation, load
+from ..data import Dataset, Federation, Grouping, load
 from ..exchange import Sizes
 from ..learning.layout import Layout
 from ..learning.models import build_model
 from ..learning.workbench import Corpus, latent_shape
-from ..runs.config import NetworkConfig, RunConfig
+from ..runs.config import RunConfig
+from ..runs.sections import WorldConfig
+from ..runs.truth import Truth
 from ..selection.private import RandomisedResponse
 from ..selection.scoring import Outputs
-from ..topology import Always, Availability, Bernoulli, Graph, Links, Misbehaviour, Trace, View, neighbourhoods
-
-__all__ = ["World"]
+from ..topology import Always, Availability, Bernoulli, Churn, Graph, Links, Misbehaviour, Trace, View, neighbourhoods
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,30 @@ class World:
     model: nn.Module  # a template; clients live in the population matrix
     layout: Layout
     initial: Tensor  # the row everybody starts from
+    grouping: Grouping | None = None  # the truth about the clients' data; None: they are one group
 
     @classmethod
     def build(cls, config: RunConfig, dataset: Dataset | None = None) -> World:
         """The world that a config describes; pass `dataset` if it is already loaded."""
         dataset = dataset or load(config.data.dataset)
         seed, clients = config.seed, config.clients
-        federation = config.data.federation(dataset, clients, seed)
+        graph = config.topology.graph(clients, seed)
+        federation, grouping = config.dealt(dataset, graph)
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
         layout = Layout.of(model, config.model.shared)
         return cls(
             config=config,
             federation=federation,
-            graph=config.topology.graph(clients, seed),
-            availability=_availability(config.network, clients),
+            graph=graph,
+            availability=_availability(config),
             links=Links(config.network.drop, config.network.delay, config.network.max_delay),
-            misbehaviour=Misbehaviour(config.network.misbehaviour, config.network.misbehaving),
+            misbehaviour=Misbehaviour(
+                config.network.misbehaviour, config.network.misbehaving, stale=config.network.stale
+            ),
             model=model,
             layout=layout,
             initial=layout.flatten(model),
+            grouping=grouping,
         )
 
     @property
@@ -74,8 +79,9 @@ class World:
         """A hash of everything here that the config only names: data and who holds it, graph, trace, first weights."""
         state = hashlib.sha256(f"{self.federation.digest} {self.layout.digest}".encode())
         arrays = [self.graph.indptr, self.graph.indices, self.initial.numpy()]
-        if isinstance(self.availability, Trace):
-            arrays.append(self.availability.rows)
+        presence = self.availability.others if isinstance(self.availability, Churn) else self.availability
+        if isinstance(presence, Trace):
+            arrays.append(presence.rows)
         for array in arrays:
             state.update(np.ascontiguousarray(array).tobytes())
         return state.hexdigest()
@@ -83,7 +89,13 @@ class World:
     def view(self, round: int) -> View:
         """Every client's active neighbours in a round, and how stale their snapshots are."""
         active = self.availability.active(round, self.clients, self.config.seed)
-        return neighbourhoods(self.graph, active, self.links, round, self.config.seed)
+        behind = self.culprits * self.misbehaviour.history
+        return neighbourhoods(self.graph, active, self.links, round, self.config.seed, behind)
+
+    @property
+    def history(self) -> int:
+        """How many older snapshots must be kept, for delayed links and for stale peers."""
+        return self.links.history + self.misbehaviour.history
 
     def anchors(self, client: int, round: int) -> npt.NDArray[np.int64]:
         """The client's anchors in this round's order."""
@@ -99,9 +111,28 @@ class World:
         """Each client's held-out evaluation samples."""
         return [roles.eval for roles in self.federation.roles]
 
-    def test_subset(self, last: bool) -> npt.NDArray[np.int64]:
-        """The test images an evaluation uses."""
-        return self.config.evaluation.test_subset(len(self.dataset.test_y), self.config.seed, last=last)
+    @cached_property
+    def truth(self) -> Truth:
+        """What only references, records and readers may know."""
+        known = self.grouping
+        return Truth(
+            tuple((0,) * self.clients if known is None else known.groups.tolist()),
+            frozenset(np.flatnonzero(self.culprits).tolist()),
+            frozenset(() if known is None else np.flatnonzero(known.noisy).tolist()),
+        )
+
+    @property
+    def special(self) -> bool:
+        """Whether whom clients pull is recorded: there are groups, noisy labels, free riders or stale peers."""
+        new = self.misbehaviour.rides_free or self.misbehaviour.history > 0
+        return new or self.config.world != WorldConfig()
+
+    def test_sets(self, last: bool) -> list[npt.NDArray[np.int64]]:
+        """The test images on which an evaluation tests each client: those of its group."""
+        tests = [np.arange(len(self.dataset.test_y))] if self.grouping is None else self.grouping.tests
+        choose, seed = self.config.evaluation.test_subset, self.config.seed
+        of_group = [whole[choose(len(whole), seed, last=last)] for whole in tests]
+        return [of_group[group] for group in self.truth.groups]
 
     def corpus(self, *, shared_memory: bool = False) -> Corpus:
         """The data as tensors; with `shared_memory` workers see the same pages."""
@@ -115,15 +146,21 @@ class World:
         outputs = Outputs(self.dataset.classes, prod(latent_shape(self.model, sample) or (0,)))
         return Sizes.of(self.layout, outputs, sample.nbytes, self.mechanism)
 
+    @property
+    def has_latents(self) -> bool:
+        """Whether peers can be asked for latents: the model offers them, and answers need not be private."""
+        return self.mechanism is None and hasattr(self.model, "latent")
+
     @cached_property
     def mechanism(self) -> RandomisedResponse | None:
         """How peers perturb their labels, if they do."""
         return self.config.privacy.response(self.dataset.classes)
 
 
-def _availability(config: NetworkConfig, clients: int) -> Availability:
-    if config.trace is not None:
-        trace = Trace(config.trace)
-        trace.active(0, clients, 0)  # refuses a trace for another number of clients before the run begins
-        return trace
-    return Always() if config.available == 1.0 else Bernoulli(config.available)
+def _availability(config: RunConfig) -> Availability:
+    network = config.network
+    found: Availability = Always() if network.available == 1.0 else Bernoulli(network.available)
+    if network.trace is not None:
+        found = Trace(network.trace)
+        found.active(0, config.clients, 0)  # refuses a trace for another number of clients before the run begins
+    return Churn(network.churn, config.rounds, found) if network.churn else found

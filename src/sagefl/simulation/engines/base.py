@@ -16,8 +16,6 @@ from ...learning.training import LocalTraining, TrainingOptions
 from ...learning.workbench import Corpus
 from ..world import World
 
-__all__ = ["Engine", "EngineError", "LostRowsError", "allocate", "parts"]
-
 
 class EngineError(SageflError, RuntimeError):
     """The work could not be carried out."""
@@ -50,7 +48,7 @@ def allocate(world: World, extras: dict[str, int] | None, *, shared_memory: bool
     return Population.allocate(
         world.layout,
         world.clients,
-        ages=1 + world.links.history,
+        ages=1 + world.history,
         two_faced=world.misbehaviour.poisons,
         extras=extras,
         shared_memory=shared_memory,

@@ -21,8 +21,6 @@ from ...learning.workbench import Workbench
 from ..world import World
 from .base import EngineError, allocate, parts
 
-__all__ = ["Processes", "context", "lacking_shared_memory"]
-
 SHARED_MEMORY = Path("/dev/shm")
 TASKS_PER_WORKER = 24  # chunks a worker gets per map: fine enough to balance, coarse enough to cost nothing
 
@@ -81,7 +79,7 @@ def lacking_shared_memory(world: World, extras: dict[str, int] | None) -> str | 
         return None
     room = os.statvfs(SHARED_MEMORY)
     free = room.f_bavail * room.f_frsize
-    published = (1 + world.links.history) * (2 if world.misbehaviour.poisons else 1)
+    published = (1 + world.history) * (2 if world.misbehaviour.poisons else 1)
     columns = (3 + published) * world.layout.width + sum((extras or {}).values())
     d = world.dataset
     needed = 4 * columns * world.clients + sum(a.nbytes for a in (d.train_x, d.train_y, d.test_x, d.test_y))

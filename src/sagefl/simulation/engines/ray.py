@@ -37,8 +37,6 @@ from ..world import World
 from .base import EngineError, LostRowsError, allocate, parts
 from .sharding import Key, NotHereError, Shard, deal
 
-__all__ = ["RayActors", "connect", "cpus", "import_ray"]
-
 logger = logging.getLogger(__name__)
 
 GUESTS = 64  # rows of others that stand beside a shard's own at a time

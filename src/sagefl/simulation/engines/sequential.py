@@ -12,8 +12,6 @@ from ...learning.workbench import Workbench
 from ..world import World
 from .base import allocate, parts
 
-__all__ = ["Sequential"]
-
 
 class Sequential:
     """One client after another, in this process."""

@@ -16,8 +16,6 @@ from torch import Tensor
 from ...learning.population import Population
 from .base import EngineError
 
-__all__ = ["Key", "NotHereError", "Shard", "deal"]
-
 Key = tuple[str, int, int]  # a row: tensor, snapshot slot (0 where there are none), client
 
 

@@ -14,8 +14,6 @@ from ...learning.workbench import Workbench
 from ..world import World
 from .base import EngineError, allocate, parts
 
-__all__ = ["Stacked", "accelerator", "find_device"]
-
 logger = logging.getLogger(__name__)
 
 

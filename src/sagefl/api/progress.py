@@ -14,8 +14,6 @@ from ..selection.theory import SCHEDULE
 if TYPE_CHECKING:
     from ..runs.config import RunConfig
 
-__all__ = ["RunProgress"]
-
 
 class RunProgress:
     """A callback that prints: rounds, accuracy, evidence, time left."""

@@ -1,0 +1,74 @@
+"""Curves of several methods, one line each, with a band over seeds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ..errors import UsageError
+from ..selection.registry import nearest
+from ..study.canvas import colour, drawing, marker, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from .results import Results
+
+SPARE = (("#0072B2", "s"), ("#D55E00", "D"), ("#009E73", "v"), ("#CC79A7", "^"), ("#E69F00", "P"))
+
+
+def curves(results: Results, metric: str, path: Path | str | None) -> Figure:
+    """A metric over rounds: the mean over seeds, and a band from the lowest to the highest."""
+    rounds = results.rounds()
+    if metric not in rounds.columns:
+        raise UsageError(f"there is no column {metric!r}{nearest(metric, rounds.columns)} (`sagefl columns metrics`)")
+    with drawing(7, 4) as figure:
+        from matplotlib.ticker import MaxNLocator
+
+        axes = figure.subplots()
+        looks = _looks(results.methods)
+        for method in results.methods:
+            _line(axes, method, looks[method], rounds.filter(pl.col("method") == method), metric)
+        tidy(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel("round")
+        axes.set_ylabel(metric)
+        title = f"{metric} by round"
+        axes.set_title(f"{title}, mean and range of {len(results.seeds)} seeds" if len(results.seeds) > 1 else title)
+        axes.legend()
+        if path is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, dpi=150)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png", dpi=100)
+    setattr(figure, "_repr_png_", picture.getvalue)  # noqa: B010 (notebooks show figures of pyplot only)
+    return figure
+
+
+def _looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each; methods of one's own do not share theirs with others."""
+    found: dict[str, tuple[str, str]] = {}
+    for method in methods:
+        look, spare = (colour(method), marker(method)), iter(SPARE)
+        while look in found.values():
+            look = next(spare, look) if look != SPARE[-1] else (f"C{len(found)}", "o")
+        found[method] = look
+    return found
+
+
+def _line(axes: Any, method: str, look: tuple[str, str], rows: pl.DataFrame, metric: str) -> None:
+    value = pl.col(metric)
+    spread = (
+        rows.filter(value.is_not_null())
+        .group_by("round")
+        .agg(mean=value.mean(), low=value.min(), high=value.max(), seeds=value.len())
+        .sort("round")
+    )
+    x, (ink, sign) = spread["round"].to_list(), look
+    axes.plot(x, spread["mean"].to_list(), color=ink, marker=sign if len(x) <= 40 else "", label=method)
+    if (spread["seeds"] > 1).any():
+        axes.fill_between(x, spread["low"].to_list(), spread["high"].to_list(), color=ink, alpha=0.15, linewidth=0)
