@@ -6,6 +6,7 @@ to files outside this folder, which read well in a checkout, are turned into lin
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,14 +134,22 @@ def kind(annotation: Any) -> str:
 
 
 def methods() -> str:
-    """Every method: what it does, its paper, what it asks for and what it moves."""
+    """Every method: what it does, its paper and how true it is to it, what it asks for and what it moves."""
     from sagefl.methods import methods as known
 
-    rows = ["| id | what it does | paper | asks for | models merged / moved |", "|---|---|---|---|---|"]
+    rows = ["| id | what it does | paper | fidelity | asks for | models merged / moved |", "|---|---|---|---|---|---|"]
     for id, cls in known().items():
-        cells = (f"`{id}`", cls.summary(), cls.citation, cls.evidence, cls.communication)
+        cells = (f"`{id}`", cls.summary(), cls.citation, cls.fidelity, cls.evidence, cls.communication)
         rows.append("| " + " | ".join(map(escaped, cells)) + " |")
     return "\n".join(rows)
+
+
+def fidelity() -> str:
+    """What each published method was checked for, from the recorded checks."""
+    with (ROOT / "results/fidelity/checks.csv").open(encoding="utf-8") as file:
+        heads, *checks = csv.reader(file)
+    lines = [heads, ["---"] * len(heads), *([f"`{id}`", *map(escaped, rest)] for id, *rest in checks)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def named_selectors() -> str:
@@ -189,6 +198,7 @@ INSERTS: dict[str, Callable[[], str]] = {
     "node-config": node_config,
     "columns": columns,
     "methods": methods,
+    "fidelity": fidelity,
     "selectors": named_selectors,
     "commands": commands,
 }

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "sagefl"
 
 # Dependencies point one way -----------------------------------------------------------------------------------------
 
-FOUNDATION = {"streams", "errors", "extras", "settings", "signals"}
+FOUNDATION = {"streams", "errors", "extras", "references", "settings", "signals"}
 SIDE_BY_SIDE = {"exchange", "learning", "topology", "data"}
 MAY_USE: dict[str, set[str]] = {
     "streams": set(),
@@ -28,6 +28,7 @@ MAY_USE: dict[str, set[str]] = {
     "extras": set(),
     "signals": set(),
     "settings": {"errors"},
+    "references": {"errors"},
     "selection": {"streams", "errors"},
     "exchange": {"selection", "learning"} | FOUNDATION,
     "learning": {"selection"} | FOUNDATION,
@@ -39,6 +40,7 @@ MAY_USE: dict[str, set[str]] = {
     "study": {"selection", "methods", "runs", "simulation"} | SIDE_BY_SIDE | FOUNDATION,
     "view": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
     "node": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
+    "api": {"selection", "methods", "runs", "simulation", "study", "view"} | SIDE_BY_SIDE | FOUNDATION,
 }
 
 

@@ -90,7 +90,7 @@ STATUS = {
     "paper, seeds 1-5": ["paper", "--preset", "laptop", "--seeds", "1-5"],
     "beyond smoke": ["beyond", "--preset", "smoke"],
     "beyond laptop": ["beyond", "--preset", "laptop"],
-    "beyond confirmation": ["beyond", "--preset", "laptop", "--confirm"],
+    "beyond confirmation": ["confirmation", "--preset", "laptop"],
 }
 VARIANTS = {
     "defaults": [],

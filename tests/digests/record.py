@@ -6,6 +6,10 @@ Do so only when
 - something new needs digests: a method, an engine, a table (name the new cases, so that no other is touched);
 - a platform (kind of CPU, torch build) has none yet: check out a commit whose digests are known to hold elsewhere.
 
+If results of a run change, raise the number of what changed them in `src/sagefl/runs/versions.py` first: method, model,
+data set or the round loop. Otherwise nothing is recorded, because runs that people made before would be taken for runs
+of now.
+
 Never to make a red test green after a refactoring: that is the case for which these digests exist. What changed on
 record is printed, and is for the commit's message.
 """
@@ -21,6 +25,7 @@ import torch
 from cases import RECORDED, cases, differences, recorded
 from commands import Lab, methods
 from digesting import here
+from sealing import seal, sealed, write
 
 
 def main() -> None:
@@ -30,6 +35,7 @@ def main() -> None:
     asked = tuple(parser.parse_args().names)
     torch.set_num_threads(1)
     held, every = recorded(), cases(methods())
+    seals = sealed()
     trained = held["trained"].setdefault(here(), {})
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder))
@@ -37,11 +43,17 @@ def main() -> None:
             if name.startswith(asked):
                 place, found = trained if case.trained else held["pure"], case.make(lab)
                 print(name, *differences(found, place.get(name, {}), exact=True), sep="\n  ", flush=True)
+                if name.startswith("run: ") and (why := seal(seals, here(), name, found)) is not None:
+                    raise SystemExit(why)
                 place[name] = found
     for place in (held["pure"], *held["trained"].values()):
         for name in [name for name in place if name not in every]:
             del place[name]
+    for cases_of in seals.values():
+        for name in [name for name in cases_of if name not in every]:
+            del cases_of[name]
     RECORDED.write_text(as_text(held), encoding="utf-8")
+    write(seals)
 
 
 def as_text(held: object, depth: int = 0) -> str:

@@ -19,8 +19,8 @@ from commands import Lab, apart, sagefl
 from digesting import Parts, columns, part, run_parts
 from small_worlds import run
 
-# Of a run on the page: where it lies, when it was written, how fast it was.
-BY_CHANCE = {"id", "version", "written", "folder", "path", "per_round", "seconds"}
+# Of a run on the page: where it lies, when it was written, how fast it was; and names that are no numbers.
+BY_CHANCE = {"id", "family", "version", "written", "folder", "path", "per_round", "seconds"}
 SLIDERS = ("", "degree=3&delta=.05&probe_cost=0", "degree=10&lead=.8&draw=4")
 
 # The page -------------------------------------------------------------------------------------------------------------

@@ -67,6 +67,23 @@ RUNS: dict[str, list[str]] = {
         "--method", "sage-os:kind=latents", *ONE, "--clients", "4",
         *_set("model.name=encoder-decoder", "model.options={}"),
     ],
+    "groups by labels, oracle": [
+        "--method", "oracle", *ONE, *_set("world.shift=labels", "world.groups=3", "topology.p=.9"),
+    ],
+    "groups by rotation, sage-e": [
+        "--method", "sage-e", *ONE, *_set("world.shift=rotation", "world.strength=30", "world.assign=graph"),
+    ],
+    "groups by noise, rg": [
+        "--method", "rg", *ONE,
+        *_set("world.shift=noise", "world.sizes=[3,1]", "world.noisy=.25", "world.label_noise=.5"),
+    ],
+    "groups by label set, aq-128": [
+        "--method", "aq-128", *ONE, *_set("world.shift=label-set", "data.partition=iid"),
+    ],
+    "free riders, d-psgd": ["--method", "d-psgd", *ONE, *_set(*LIARS, "network.misbehaviour=free-rider")],
+    "stale peers, sage-os": [
+        "--method", "sage-os", *ONE, *_set(*LIARS, "network.misbehaviour=stale", "network.stale=2", "network.churn=.5"),
+    ],
     "uninterrupted": ["--method", "sage-e", *ONE, *LONG],
 }  # fmt: skip
 ALIKE: dict[str, tuple[list[str], str]] = {  # carried out otherwise, with the numbers of another run

@@ -15,8 +15,11 @@ import torch
 from cases import SAME, Case, cases, differences, recorded, recorded_methods
 from commands import Lab, methods
 from digesting import here, run_parts
+from sealing import results_of, seal, sealed, versions_of
 from served import replayed_swarm
 from small_worlds import run
+
+from sagefl.runs import versions
 
 HELD = recorded()
 EXACT = here() in HELD["trained"]
@@ -52,7 +55,7 @@ def test_trained_numbers(name: str, case: Case, lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "other"), [pytest.param(*p, marks=pytest.mark.slow if "ray" in p[0] else []) for p in SAME.items()]
+    ("name", "other"), [pytest.param(*p, marks=[pytest.mark.slow] * CASES[p[0]].slow) for p in SAME.items()]
 )
 def test_carried_out_otherwise_the_numbers_are_the_same(name: str, other: str, lab: Lab) -> None:
     """On every platform: processes, Ray and kill -9 change nothing."""
@@ -63,6 +66,34 @@ def test_carried_out_otherwise_the_numbers_are_the_same(name: str, other: str, l
 
 def test_every_method_is_on_record() -> None:
     assert sorted(methods()) == sorted(recorded_methods())
+
+
+@pytest.mark.parametrize("platform", HELD["trained"])
+def test_results_on_record_are_those_of_their_versions(platform: str) -> None:
+    """Whoever changes results raises a number; `record.py` then seals them."""
+    runs = {name: parts for name, parts in HELD["trained"][platform].items() if name.startswith("run: ")}
+    held = sealed()[platform]
+    moved = [name for name, parts in runs.items() if held.get(name, {}).get("results") != results_of(parts)]
+    assert not moved, "results changed: raise their numbers in runs/versions.py, then run record.py"
+    other = [name for name in runs if held[name]["versions"] != versions_of(name)]
+    assert not other, "versions were raised: run record.py for these"
+
+
+def test_results_are_not_sealed_without_a_raised_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"weights": {"digest": "a"}, "losses": {"digest": "b"}}
+    held: dict[str, dict[str, dict[str, object]]] = {}
+    assert seal(held, "here", "run: method pens", before) is None
+    assert seal(held, "here", "run: method pens", before) is None
+    after = before | {"weights": {"digest": "c"}}
+    assert "method pens" in str(seal(held, "here", "run: method pens", after))
+    assert held["here"]["run: method pens"]["results"] == "a b"
+    monkeypatch.setattr(versions, "METHODS", {"rg": 2})
+    assert seal(held, "here", "run: method pens", after) is not None, "another method's number"
+    monkeypatch.setattr(versions, "METHODS", {"pens": 2})
+    assert seal(held, "here", "run: method pens", after) is None
+    assert seal(held, "here", "run: method pens", before) is not None, "and once more for the next change"
+    monkeypatch.setattr(versions, "LOOP", 2)
+    assert seal(held, "here", "run: method pens", before) is None
 
 
 @pytest.mark.slow

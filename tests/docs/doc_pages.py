@@ -10,9 +10,10 @@ console    commands after ``$ ``, each with what it prints; ``...`` stands for a
 toml, sh   a file of the page, written under the name in ``file NAME``; or a snippet of a file in the repository
 ========== =========================================================================================================
 
-Marks: ``approx`` lets numbers differ a little (training differs in the last bits from one CPU to another, and a
-decision may tip over), ``slow`` leaves the block to the slow tests, ``clone`` to the slow test that walks through a
-fresh clone, and ``never: REASON`` says why a block cannot be run by a test at all.
+Marks: ``approx`` lets numbers differ by a point of accuracy, or by one in a hundred of what is counted (training
+differs in the last bits from one CPU to another, and a decision may tip over), ``slow`` leaves the block to the slow
+tests, ``clone`` to the slow test that walks through a fresh clone, and ``never: REASON``
+says why a block cannot be run by a test at all.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PAGES = [
 KINDS = ("python", "text", "console", "toml", "sh")
 FENCE = re.compile(r"(?:^<!-- test: (?P<marks>[^\n]*) -->\n)?^```(?P<kind>\S*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S)
 SNIPPET = re.compile(r'^--8<-- "(?P<path>[^"]+)"$')
-NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?%?")
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,15 @@ def _same(shown: str, printed: str, approx: bool) -> bool:
 
 
 def _near(shown: str, printed: str) -> bool:
-    """A quarter, and two of what is counted or a tenth of what is measured."""
-    slack = 0.1 if "." in shown else 2.0
-    return abs(float(shown) - float(printed)) <= slack + 0.25 * abs(float(shown))
+    """A point of accuracy, written as a share or in per cent; one in a hundred of what else is counted."""
+    if shown.endswith("%") != printed.endswith("%"):
+        return False
+    a, b = (float(text.rstrip("%")) for text in (shown, printed))
+    if shown.endswith("%"):
+        slack = 1.0
+    else:
+        slack = 0.01 if "." in shown and abs(a) <= 1 else max(0.01 * abs(a), 0.1 if "." in shown else 1.0)
+    return abs(a - b) <= slack + 1e-9
 
 
 def _stripped(lines: Sequence[str]) -> list[str]:

@@ -109,6 +109,10 @@ def test_comparison_sees_differences() -> None:
 def test_approximate_numbers_are_near_and_words_are_the_same() -> None:
     assert agrees(["rg  0.185  4.2%"], ["rg 0.19 4.4%"], approx=True)
     assert agrees(["48 decisions"], ["47 decisions"], approx=True)
+    assert agrees(["0.1858 18.8%"], ["0.1950 19.5%"], approx=True)
+    assert not agrees(["accuracy 0.1858"], ["accuracy 0.1960"], approx=True), "more than a point"
+    assert not agrees(["18.8%"], ["20.0%"], approx=True)
+    assert not agrees(["300.0 MB"], ["304.0 MB"], approx=True)
     assert not agrees(["accuracy 0.2"], ["accuracy 0.9"], approx=True)
     assert not agrees(["100 decisions"], ["200 decisions"], approx=True)
     assert not agrees(["sage-os 0.2"], ["sage-e 0.2"], approx=True)

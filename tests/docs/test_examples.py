@@ -26,7 +26,7 @@ def test_every_how_to_file_is_run() -> None:
         command
         for page in PAGES
         for block in blocks(page)
-        if block.kind == "console" and not block.marked("slow") and not block.marked("never")
+        if block.kind == "console" and not block.marked("never")
         for command, _ in commands(block)
     )
     for path in [*(EXAMPLES / "howto").iterdir(), *(EXAMPLES / "embed").iterdir()]:

@@ -14,6 +14,7 @@ from sagefl.runs.config import RunConfig, method_config
 from sagefl.runs.losses import Recorded, losses_path, write_losses
 from sagefl.runs.replaying import replay_one
 from sagefl.runs.rundir import RunDirectory
+from sagefl.runs.truth import Truth, write_truth
 from sagefl.selection import Outcome, State, make
 from sagefl.streams import stream
 from sagefl.topology import Graph, build
@@ -31,6 +32,7 @@ def make_run(
     topology: dict[str, Any] | None = None,
     pool: int = 130,
     distinct: int | None = None,
+    world: dict[str, Any] | None = None,
 ) -> RunDirectory:
     """A run of `rounds` rounds of which `done` are over; finished when all are.
 
@@ -45,6 +47,7 @@ def make_run(
             "topology": topology or {"kind": "er", "p": 0.5 if clients < 20 else None},
             "data": {"alpha": 0.5},
             "evaluation": {"every": every},
+            "world": world or {},
         }
     )
     directory = RunDirectory(path)
@@ -52,6 +55,18 @@ def make_run(
     directory.event("started", round=0, engine="sequential")
     grow_run(directory, rounds if done is None else done, pool=pool, distinct=distinct)
     return directory
+
+
+def make_grouped_runs(folder: Path) -> Truth:
+    """The references of a world with two groups, a culprit and a client with noisy labels; the oracle drew as `rg`."""
+    truth = Truth((0, 0, 1, 1, 0, 1, 0, 1), misbehaving=frozenset({2}), noisy=frozenset({4}))
+    world = {"shift": "rotation", "label_noise": 0.5, "noisy": 0.125}
+    for name in ("rg", "local", "oracle"):
+        run = make_run(folder / name, method="rg" if name == "oracle" else name, world=world)
+        write_truth(run.path, truth)
+        file = run.path / "run.toml"
+        file.write_text(file.read_text(encoding="utf-8").replace('id = "rg"', f'id = "{name}"'), encoding="utf-8")
+    return truth
 
 
 def grow_run(directory: RunDirectory, done: int, *, pool: int = 130, distinct: int | None = None) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from made_runs import grow_run, make_run
+from made_runs import grow_run, make_grouped_runs, make_run
 from starlette.testclient import TestClient
 from watched_pages import TOKEN
 
@@ -40,6 +40,23 @@ def client(small_runs: Path) -> Iterator[TestClient]:
 
 def ids(client: TestClient) -> dict[str, str]:
     return {run["method"]: run["id"] for run in client.get(f"{API}/state").json()["runs"]}
+
+
+def test_the_truth_and_the_headroom_are_told_to_readers(tmp_path: Path, small_runs: Path) -> None:
+    truth = make_grouped_runs(tmp_path)
+    with client_of(tmp_path) as client:
+        runs = client.get(f"{API}/state").json()["runs"]
+        world = client.get(f"{API}/world?run={runs[0]['id']}").json()
+        (tmp_path / "rg" / "truth.json").write_text('{"groups": [0], "misbehaving": [], "noisy": []}')
+        refused = client.get(f"{API}/world?run={ids(client)['rg']}")
+    assert (world["groups"], world["misbehaving"], world["noisy"]) == (list(truth.groups), [2], [4])
+    assert {run["headroom"] for run in runs} == {runs[0]["headroom"]}
+    assert runs[0]["headroom"].startswith("Headroom: ")
+    assert {run["groups"] for run in runs} == {2}
+    assert refused.status_code == 404
+    assert "does not fit this run" in refused.json()["error"]
+    with client_of(small_runs) as client:  # without a world all is as it was
+        assert not {"groups", "headroom", "capture"} & set(client.get(f"{API}/state").json()["runs"][0])
 
 
 class TestRefusals:
@@ -224,9 +241,7 @@ class TestDamage:
         text = (tmp_path / "run.toml").read_text()
         (tmp_path / "run.toml").write_text("from_the_future = 1\n" + text)
         metrics = pl.read_parquet(tmp_path / "metrics.parquet")
-        metrics.drop("macro_f1", "degree").with_columns(pl.lit(1).alias("new")).write_parquet(
-            tmp_path / "metrics.parquet"
-        )
+        metrics.drop("macro_f1").with_columns(pl.lit(1).alias("new")).write_parquet(tmp_path / "metrics.parquet")
         found = self.states(tmp_path)
         assert "from_the_future" in str(found["problems"])
         assert found["method"] == "sage-os"

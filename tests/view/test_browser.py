@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from made_runs import grow_run, make_run
+from made_runs import grow_run, make_grouped_runs, make_run
 from typer.testing import CliRunner
 from watched_pages import Served, Watched
 
@@ -132,7 +132,7 @@ class TestLoading:
 
     def test_twenty_runs_at_once(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         for seed in range(20):
-            make_run(tmp_path / f"s{seed}", seed=seed, rounds=3, every=1, clients=6)
+            make_run(tmp_path / f"s{seed}", rounds=3, every=1, clients=6 + seed)
         page = watch().open(serve(tmp_path).address)
         page.wait_for_selector("body[data-charts=drawn]")
         assert len({row[0] for row in rows(page, "#view-runs")}) == 20
@@ -203,6 +203,29 @@ class TestNetwork:
         page.wait_for_selector(".node .disc")
         fills = page.eval_on_selector_all(".node .disc", "discs => discs.map(d => d.getAttribute('fill'))")
         assert len(set(fills)) > 4
+
+    def test_groups_are_coloured_culprits_marked_and_headroom_told(
+        self, serve: Serve, watch: Watch, tmp_path: Path
+    ) -> None:
+        truth = make_grouped_runs(tmp_path)
+        page = watch().open(serve(tmp_path).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        text = page.inner_text("#view-runs")
+        for said in ("8 clients in 2 groups by rotation", "group accuracy", "capture", "Headroom: "):
+            assert said in text
+        assert "Accuracy on the test set of one's own group" in text
+        page.click("#tab-network")
+        page.wait_for_selector("#network-drawing .node .disc")
+        assert page.input_value("#network-colour") == "group"
+        fills = page.eval_on_selector_all(".node .disc", "found => found.map(c => c.getAttribute('fill'))")
+        assert len(set(fills)) == 2
+        assert [fill == fills[0] for fill in fills] == [group == 0 for group in truth.groups]
+        marked = page.eval_on_selector_all(".node:has(.culprit)", "found => found.map(n => n.dataset.client)")
+        assert marked == ["2", "4"]
+        assert "noisy labels" in page.get_attribute('.node[data-client="4"]', "aria-label")
+        page.select_option("#network-colour", "labels")
+        assert page.eval_on_selector_all(".node .disc", "found => found.length") == 0
+        assert "misbehaves or has noisy labels" in page.inner_text("#view-network")
 
     def test_a_click_leads_to_the_audit_record(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
         served = serve(small_runs)
@@ -385,6 +408,7 @@ def contrast(a: str, b: str) -> float:
 
 
 class TestLive:
+    @pytest.mark.slow
     def test_a_real_run_killed_and_resumed(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         """The page opens before the run exists, follows it, sees it killed and resumed, and ends with its numbers."""
         target = tmp_path / "run"

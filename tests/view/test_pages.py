@@ -8,8 +8,10 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import polars as pl
 import pytest
 from made_runs import make_run
 from typer.testing import CliRunner
@@ -90,7 +92,7 @@ class TestFrozen:
             assert len(parts["decisions"]["rounds"]) == 6
             assert len(parts["world"]["positions"]) == 8
 
-    def test_a_damaged_run_does_not_stop_a_report(self, tmp_path: Path) -> None:
+    def test_a_damaged_run_does_not_stop_a_page(self, tmp_path: Path) -> None:
         make_run(tmp_path / "good", rounds=2)
         make_run(tmp_path / "torn", rounds=2, seed=2)
         (tmp_path / "torn" / "decisions.parquet").write_bytes(b"torn")
@@ -99,12 +101,46 @@ class TestFrozen:
         assert sorted(map(bool, errors)) == [False, True]
 
 
+def _kept(path: Path, rows: pl.Expr) -> None:
+    pl.read_parquet(path).filter(rows).write_parquet(path)
+
+
+def _words(path: Path, column: str) -> None:
+    pl.read_parquet(path).with_columns(pl.col(column).cast(pl.String)).write_parquet(path)
+
+
 class TestCommands:
     def test_report_writes_one_file(self, small_runs: Path, tmp_path: Path) -> None:
         out = tmp_path / "deep" / "report.html"
         result = CliRunner().invoke(app, ["report", str(small_runs), "-o", str(out), "--detailed", "1"])
         assert result.exit_code == 0, result.output
         assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+    @pytest.mark.parametrize("command", ["report", "view"])
+    @pytest.mark.parametrize(
+        ("name", "harm", "message"),
+        [
+            ("metrics", lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read"),
+            ("decisions", lambda path: path.write_bytes(b"torn"), "cannot be read"),
+            ("decisions", lambda path: _kept(path, pl.col("round") < 2), "ends at round 2 of 3: it is cut off"),
+            ("metrics", lambda path: _kept(path, pl.col("round") < 1), "ends at round 1 of 3: it is cut off"),
+            ("clients", lambda path: pl.DataFrame({"round": [1]}).write_parquet(path), "has no column client"),
+            ("decisions", lambda path: pl.DataFrame({"price": [1]}).write_parquet(path), "has no column round"),
+            ("metrics", lambda path: _words(path, "accuracy"), "column accuracy is String, expected Float64"),
+        ],
+    )
+    def test_a_truncated_or_foreign_table_is_refused(
+        self, command: str, name: str, harm: Callable[[Path], object], message: str, tmp_path: Path
+    ) -> None:
+        run = make_run(tmp_path / "run", rounds=3).path
+        harm(run / f"{name}.parquet")
+        more = ["-o", str(tmp_path / "report.html")] if command == "report" else ["--no-browser"]
+        result = CliRunner().invoke(app, [command, str(tmp_path), *more])
+        assert result.exit_code == 2, result.output
+        assert f"{run} cannot be shown: " in result.output
+        assert f"{name}.parquet" in result.output
+        assert message in result.output
+        assert not (tmp_path / "report.html").exists()
 
     @pytest.mark.parametrize("command", ["report", "view"])
     def test_a_directory_that_is_not_there(self, command: str, tmp_path: Path) -> None:
@@ -124,11 +160,11 @@ class TestCommands:
         assert out.stat().st_size < 200_000
         assert "certified by the evidence" in result.output
 
-    def test_nobody_but_the_command_line_imports_the_view(self) -> None:
+    def test_only_who_is_asked_for_pages_imports_the_view(self) -> None:
         source = Path(sagefl.__file__).parent
         pattern = re.compile(r"^\s*(from|import) .*\bview\b", re.MULTILINE)
         using = {path.relative_to(source).parts[0] for path in source.rglob("*.py") if pattern.search(path.read_text())}
-        assert using == {"cli"}
+        assert using == {"api", "cli"}  # which import it when a page is asked for
 
     def test_the_command_line_imports_no_view_by_itself(self) -> None:
         code = "import sys, sagefl.cli; sys.exit(any(m.startswith(('sagefl.view', 'starlette')) for m in sys.modules))"

@@ -22,8 +22,6 @@ from ..extras import how_to_install
 from .plain import embedded
 from .tables import headings
 
-__all__ = ["ASSETS", "CSP", "MODULES", "asset", "frozen_page", "live_page", "plotly_source"]
-
 MODULES = (
     "dom.js",
     "palette.js",

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["embedded", "numbers", "plain", "text"]
-
 
 def plain(value: Any, digits: int | None = None) -> Any:
     """NumPy values and tuples as JSON values, NaN and infinity as None, floats with `digits` significant digits."""

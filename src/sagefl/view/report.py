@@ -19,8 +19,6 @@ from .stopping import grid
 from .unfolding import unfold
 from .world import world
 
-__all__ = ["decision_page", "report_page", "write_page"]
-
 DETAILED = 8  # rounds of each run for which every decision is kept stage by stage
 
 

@@ -38,8 +38,6 @@ from .stopping import MapSettings, play
 from .unfolding import unfold
 from .world import world
 
-__all__ = ["DEFAULT_PORT", "application", "kept_token", "listen", "serve"]
-
 DEFAULT_PORT = 8427
 LOOPBACK = "127.0.0.1"
 HEADERS = {
@@ -53,7 +51,7 @@ HEADERS = {
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-class Guard:
+class _Guard:
     """Refuses requests without the token or a local Host, and adds the security headers to every answer."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -97,7 +95,7 @@ def application(shelf: Shelf, token: str) -> Starlette:
         Route(f"{base}/api/decision", _answered(lambda q: _decision(shelf, q))),
         Route(f"{base}/api/map", _answered(lambda q: play(MapSettings.parse(q)))),
     ]
-    middleware = [Middleware(Guard, token=token), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)]
+    middleware = [Middleware(_Guard, token=token), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)]
     return Starlette(routes=routes, middleware=middleware)
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -19,19 +19,22 @@ from typing import Any, TypeVar
 import polars as pl
 
 from ..errors import SageflError
-from ..runs.columns import known_metrics
+from ..runs.columns import WRITERS, known_metrics, schema
 from ..runs.config import RunConfig, method_label
 from ..runs.files import RunError
-from ..runs.rundir import RunDirectory
+from ..runs.headroom import headroom, runs_scores, said, shown
+from ..runs.rundir import RunDirectory, runs_below
 from ..selection.theory import SCHEDULE
 from .plain import plain
-
-__all__ = ["READING_ERRORS", "Run", "Shelf"]
 
 READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
 """What reading a damaged directory, or one from another version, may raise."""
 
-DEPTH = 4  # how many levels below a given folder are searched for runs
+NEEDED = {
+    "metrics": ("accuracy", "degree", "evaluations"),
+    "decisions": ("client", "peers", "chosen", "reason", "anchors", "evaluations", "direction"),
+    "clients": ("client", "accuracy", "own_accuracy"),
+}  # columns without which the page cannot show a run; other columns came later or are of some runs only
 SILENT = 180.0  # seconds without any change after which a run no longer counts as running
 FILES = ("run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "summary.json", "events.log")
 Value = TypeVar("Value")
@@ -125,7 +128,9 @@ class Shelf:
 
     def runs(self) -> dict[str, Run]:
         """Every run there is now, by id, in the order of the places and then by name."""
-        found = [path for place in self.places for path in _run_directories(place)]
+        found = [
+            path for place in self.places for path in list(runs_below(place)) or [place]
+        ]  # none yet: shown as waiting
         runs = [self._made.setdefault(path, Run(path)) for path in dict.fromkeys(found)]
         return {run.id: run for run in runs}
 
@@ -140,34 +145,53 @@ class Shelf:
         """The state of every run, with a label that distinguishes it from the others."""
         standings = [dict(run.standing()) for run in self.runs().values()]
         _label(standings)
+        _add_headroom(list(zip(self.runs().values(), standings, strict=True)))
         return standings
-
-
-def _run_directories(place: Path, depth: int = DEPTH) -> Iterator[Path]:
-    """Run directories at or below a place; a place that holds none yet is shown as waiting."""
-    found = list(_below(place, depth))
-    yield from found or [place]
-
-
-def _below(place: Path, depth: int) -> Iterator[Path]:
-    if (place / "run.toml").is_file() or (place / "metrics.parquet").is_file():
-        yield place
-    elif depth > 0 and place.is_dir():
-        for inner in sorted(place.iterdir()):
-            if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
-                yield from _below(inner, depth - 1)
 
 
 def _checked(directory: RunDirectory, name: str) -> pl.DataFrame:
     frame = directory.table(name)
     if "round" not in frame.columns:
         raise RunError(f"{name}.parquet has no column round: it is not from this program, or from another version")
+    declared = schema(name, *WRITERS)
+    known = [column for column in frame.columns if column in declared and frame.schema[column] != pl.Null]
+    wrong = [c for c in known if frame.schema[c].is_numeric() != declared[c].is_numeric()]
+    if wrong:
+        raise RunError(f"{name}.parquet: column {wrong[0]} is {frame.schema[wrong[0]]}, expected {declared[wrong[0]]}")
+    if lacking := [column for column in NEEDED.get(name, ()) if column not in frame.columns]:
+        raise RunError(
+            f"{name}.parquet has no column {lacking[0]}: it is not from this program, or from another version"
+        )
     return frame
+
+
+def refuse_damaged(shelf: Shelf) -> None:
+    """Refuse runs of which something cannot be read, or lacks rounds: half a run would be taken for a whole one."""
+    for run in shelf.runs().values():
+        found = run.standing()
+        problems = list(found["problems"])
+        if not problems and found["done"]:
+            problems += _short(run, found)
+        if problems:
+            raise RunError(f"{run.path} cannot be shown: {problems[0]}")
+
+
+def _short(run: Run, found: dict[str, Any]) -> list[str]:
+    """Tables that end before the others."""
+    try:
+        done = {name: int(run.table(name)["round"].max() or 0) + 1 for name in ("metrics", "decisions")}  # type: ignore[arg-type]
+        run.table("clients")
+    except READING_ERRORS as error:
+        return [str(error)]
+    wanted = max(*done.values(), found["rounds"] or 0) if found["finished"] else max(done.values())
+    return [f"{name}.parquet ends at round {n} of {wanted}: it is cut off" for name, n in done.items() if n < wanted]
 
 
 def _described(run: Run, problems: list[str]) -> dict[str, Any]:
     """What the run is, from its config or, if that cannot be read, from what else there is."""
-    found: dict[str, Any] = dict.fromkeys(("rounds", "clients", "seed", "dataset", "topology", "alpha", "every"))
+    found: dict[str, Any] = dict.fromkeys(
+        ("rounds", "clients", "seed", "dataset", "topology", "alpha", "every", "family")
+    )
     found |= {"folder": run.path.name, "method": run.path.name, "epoch": ""}
     if not (run.path / "run.toml").is_file():
         return found
@@ -176,8 +200,11 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
     except READING_ERRORS as error:
         problems.append(f"run.toml: {error}")
         return found | {"method": _raw_method(run.path / "run.toml") or run.path.name}
+    if c.world.grouped:
+        found |= {"groups": c.world.groups, "shift": c.world.shift}
     return found | {
         "epoch": c.digest,
+        "family": c.model_copy(update={"seed": 0}).digest,  # runs that differ by their seed alone
         "method": method_label(c.method.model_dump()),
         "rounds": c.rounds,
         "clients": c.clients,
@@ -255,6 +282,17 @@ def _last_event(log: Path) -> str | None:
         except (ValueError, KeyError, TypeError):
             continue
     return None
+
+
+def _add_headroom(runs: Sequence[tuple[Run, dict[str, Any]]]) -> None:
+    """Say of every run whose references are here, too, what choosing could gain and how much of it the run gets."""
+    readable = [(run.config, standing) for run, standing in runs if standing["epoch"]]
+    for setting, scores in runs_scores((config, standing["last"]) for config, standing in readable).items():
+        if (room := headroom(scores)) is not None:
+            for config, standing in readable:
+                if config.setting_digest == setting:
+                    standing["headroom"] = said(room, grouped=config.world.grouped)
+                    standing["capture"] = shown(room.capture(standing["method"]))
 
 
 def _label(standings: list[dict[str, Any]]) -> None:

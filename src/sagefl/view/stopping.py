@@ -25,8 +25,6 @@ from ..selection.requests import Array
 from ..streams import stream
 from .plain import plain
 
-__all__ = ["GRID", "MapSettings", "drawn_losses", "grid", "play"]
-
 MOST_PEERS, MOST_ANCHORS = 40, 1024
 RHO = 0.5
 

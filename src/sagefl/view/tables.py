@@ -10,11 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from ..runs.columns import known_metrics, shown
+from ..runs.columns import OF_GROUP, known_metrics, shown
 from .plain import numbers
 from .shelf import Run
-
-__all__ = ["CODES", "clients", "decisions", "headings", "rounds"]
 
 CODES = {
     "certified": "c",
@@ -24,6 +22,8 @@ CODES = {
     "uniform": "u",
     "no-anchors": "n",
     "gated": "g",
+    "open": "w",
+    "home": "h",
     "only": "o",
     "failed": "f",
     "none": "-",
@@ -31,14 +31,19 @@ CODES = {
 
 
 def headings() -> dict[str, Any]:
-    """Columns that the page shows by their titles: what an evaluation measures, and the kinds of bytes."""
+    """Columns that the page shows by their titles: what an evaluation measures, the kinds of bytes, who was pulled.
+
+    `grouped` is how some are called, and what they mean, where clients come in groups.
+    """
     measured = [column for column in known_metrics() if column.title]
     moved = [column for column in shown() if column.unit == "bytes"]
     kept = ("name", "title", "meaning", "format")
-    return {
+    pulled = [column for column in shown("world") if column.only]
+    found: dict[str, Any] = {
         kind: [{key: getattr(column, key) for key in kept} for column in of_kind]
-        for kind, of_kind in (("measured", measured), ("bytes", moved))
+        for kind, of_kind in (("measured", measured), ("bytes", moved), ("pulled", pulled))
     }
+    return found | {"grouped": OF_GROUP}
 
 
 def rounds(run: Run, since: int = 0) -> dict[str, Any]:
@@ -47,7 +52,8 @@ def rounds(run: Run, since: int = 0) -> dict[str, Any]:
     start = since if 0 <= since <= metrics.height else 0
     part = metrics.slice(start)
     nothing = [None] * part.height
-    columns = {c.name: numbers(part[c.name]) if c.name in part.columns else nothing for c in shown()}
+    wanted = [c for c in shown("world") if c.only is None or c.name in part.columns]
+    columns = {c.name: numbers(part[c.name]) if c.name in part.columns else nothing for c in wanted}
     reasons = {
         reason: part[f"reason_{reason}"].to_list()
         for reason in CODES

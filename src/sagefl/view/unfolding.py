@@ -39,8 +39,6 @@ from .plain import plain
 from .shelf import Run
 from .world import is_code
 
-__all__ = ["unfold", "unfold_losses"]
-
 AUDITED = tuple(column.name for column in LAST_LOOK)
 BETTING = ("wealth", "trim")
 
@@ -50,7 +48,7 @@ def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
     rows = _rows(run, client)
     row = rows.get(round)
     if row is None:
-        raise RunError(f"client {client} has no decision in round {round}")
+        raise RunError(f"client {client} has no decision in round {round + 1}")
     found = _header(run, row)
     if not row["peers"]:
         return found | {"note": "No active neighbour this round: nothing to decide."}
@@ -195,10 +193,12 @@ def _unpriced(config: RunConfig) -> Iterator[Selector]:
     try:
         from ..methods import method
 
-        bound = method(config.method.id, **options).selector
+        bound = method(config.method.id, **options)
     except (ImportError, ValueError, TypeError) as error:
         raise RunError(f"The rule {config.method.id!r} cannot be made here ({error}); shown is the record.") from None
-    yield bound
+    if bound.needs_truth:
+        raise RunError(f"{bound.id} decides by what is true, not by evidence; shown is the record.")
+    yield bound.selector
 
 
 def _how_told(run: Run) -> RandomisedResponse | None:

@@ -7,7 +7,6 @@ data from a hub is not loaded; data sets with a name, from sagefl or an installe
 
 from __future__ import annotations
 
-import json
 import math
 from functools import lru_cache
 from typing import Any
@@ -17,24 +16,23 @@ import numpy as np
 
 from ..data import DataError, dataset_names, load
 from ..errors import SageflError
-from ..runs.config import DataConfig, RunConfig
+from ..runs.config import RunConfig
+from ..runs.truth import read_truth
 from ..topology import TopologyError
 from .plain import numbers
 from .shelf import Run
-
-__all__ = ["is_code", "world"]
 
 SPRING = 400  # up to this many clients the layout is computed with springs
 
 
 def world(run: Run) -> dict[str, Any]:
-    """Edges, positions and label counts, and notes on what had to be left out."""
+    """Edges, positions and label counts, the truth where there is one, and notes on what had to be left out."""
     notes: list[str] = []
     config = run.config
     edges = _edges(run, config, notes)
     labels, classes = _labels(config, notes)
     key = tuple(map(tuple, edges))
-    return {
+    found = {
         "clients": config.clients,
         "edges": edges,
         "positions": [numbers(point, 4) for point in _layout(config.clients, key)],
@@ -42,6 +40,10 @@ def world(run: Run) -> dict[str, Any]:
         "classes": classes,
         "notes": notes,
     }
+    if (truth := read_truth(run.path, config.clients)) is not None:
+        found |= {"groups": truth.groups, "shift": config.world.shift, "noisy": sorted(truth.noisy)}
+        found |= {"misbehaving": sorted(truth.misbehaving), "misbehaviour": config.network.misbehaviour}
+    return found
 
 
 def is_code(dataset: str) -> bool:
@@ -71,7 +73,7 @@ def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None
         notes.append(f"Label shares are not shown: {name} is loaded by code, which looking at a run does not execute.")
         return None, []
     try:
-        counts, classes = _label_counts(config.data.model_dump_json(), config.clients, config.seed)
+        counts, classes = _label_counts(config.model_dump_json(exclude={"method", "training", "evaluation"}))
     except (DataError, SageflError, ValueError, OSError, ImportError) as error:
         notes.append(f"Label shares are not shown: {str(error).splitlines()[0]}")
         return None, []
@@ -79,11 +81,10 @@ def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None
 
 
 @lru_cache(maxsize=32)
-def _label_counts(data: str, clients: int, seed: int) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    config = DataConfig.model_validate(json.loads(data))
-    dataset = load(config.dataset)
-    federation = config.federation(dataset, clients, seed)
-    counts = federation.label_counts.tolist()
+def _label_counts(settings: str) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    config = RunConfig.model_validate_json(settings)
+    dataset = load(config.data.dataset)
+    counts = config.dealt(dataset).federation.label_counts.tolist()
     return tuple(map(tuple, counts)), tuple(f"class {c}" for c in range(dataset.classes))
 
 

@@ -39,7 +39,7 @@ function layoutOf(extra, narrow) {
 
 function evaluated(columns, name) {
   const xs = [], ys = [];
-  columns[name].forEach((value, round) => value !== null && (xs.push(round + 1), ys.push(value)));
+  columns[name]?.forEach((value, round) => value !== null && (xs.push(round + 1), ys.push(value)));
   return { x: xs, y: ys };
 }
 
@@ -53,15 +53,49 @@ function line(run, data, extra = {}) {
   };
 }
 
-function curves({ name, format }) {
-  return (entries) => entries.map(({ run, rounds }) => {
-    const text = { hovertemplate: `${shown(run.label)}<br>round %{x}: %{y:${format}}<extra></extra>` };
-    return line(run, evaluated(rounds.columns, name), text);
+// Runs that differ by their seed alone belong together.
+function families(entries) {
+  const found = new Map();
+  for (const entry of entries) {
+    const key = entry.run.family ?? entry.run.id;
+    found.set(key, [...(found.get(key) ?? []), entry]);
+  }
+  return [...found.values()];
+}
+
+// One line per family: the mean over its seeds, in a band from the lowest to the highest.
+function familyTraces(entries, points, format, extra = {}) {
+  return families(entries).flatMap((family) => {
+    const [{ run }] = family;
+    const several = family.length > 1;
+    const name = several ? run.method : run.label;
+    const text = { hovertemplate: `${shown(name)}${several ? `, mean of ${family.length} seeds` : ""}<br>round %{x}: %{y:${format}}<extra></extra>` };
+    if (!several) return [line(run, points(family[0]), { ...text, ...extra })];
+    const values = new Map();
+    for (const { x, y } of family.map(points)) x.forEach((at, i) => values.set(at, [...(values.get(at) ?? []), y[i]]));
+    const x = [...values.keys()].sort((a, b) => a - b);
+    const each = (pick) => x.map((at) => pick(values.get(at)));
+    const colour = lineStyle(run.index).colour;
+    const edge = { x, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", type: "scatter" };
+    const mean = each((held) => held.reduce((a, b) => a + b, 0) / held.length);
+    return [
+      { ...edge, y: each((held) => Math.min(...held)) }, { ...edge, y: each((held) => Math.max(...held)), fill: "tonexty", fillcolor: `${colour}2b` },
+      line({ ...run, label: name }, { x, y: mean }, { ...text, ...extra }),
+    ];
   });
+}
+
+function curves({ name, format }) {
+  return (entries) => familyTraces(entries, ({ rounds }) => evaluated(rounds.columns, name), format);
 }
 
 // The mean over clients, a band from the lower to the upper quartile, and the weakest client.
 function bandTraces(entries) {
+  if (families(entries).length < entries.length) { // bands are over seeds then
+    const weak = familyTraces(entries, ({ rounds }) => evaluated(rounds.columns, "weak"), ".4f");
+    const thin = weak.filter((trace) => !trace.fill && trace.line.width).map((trace) => ({ ...trace, line: { ...trace.line, width: 1, dash: "dot" } }));
+    return [...familyTraces(entries, ({ rounds }) => evaluated(rounds.columns, "client"), ".4f"), ...thin];
+  }
   const traces = [];
   for (const { run, rounds } of entries) {
     const { round, q1, q3 } = rounds.bands;
@@ -86,11 +120,11 @@ export function evidenceShares({ degree, evaluations }) {
 }
 
 function evidenceTraces(entries) {
-  return entries.map(({ run, rounds }) => {
+  const points = ({ rounds }) => {
     const y = evidenceShares(rounds.columns);
-    const text = { hovertemplate: `${shown(run.label)}<br>round %{x}: %{y:.1%}<extra></extra>` };
-    return line(run, { x: y.map((_, i) => i + 1), y }, { mode: "lines", ...text });
-  });
+    return { x: y.map((_, i) => i + 1), y };
+  };
+  return familyTraces(entries, points, ".1%", { mode: "lines" });
 }
 
 function byteTraces(entries) {
@@ -117,15 +151,31 @@ function reasonTraces({ rounds, run }) {
 
 const UNITY = { yaxis: { rangemode: "tozero", tickformat: ".0%" }, xaxis: { title: { text: "round" } } };
 
+// The heading and the meaning of a column for these runs: the test set may be shared, or each group's own.
+export function naming({ name, title, meaning }, runs) {
+  const [itsTitle, itsMeaning] = COLUMNS.grouped[name] ?? [title, meaning];
+  const grouped = runs.filter((run) => run.groups).length;
+  if (!grouped || itsTitle === title) return { title, meaning };
+  return grouped === runs.length ? { title: itsTitle, meaning: itsMeaning } : { title, meaning: `${meaning}; where clients come in groups, ${itsMeaning}` };
+}
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 // A chart for everything that an evaluation measures; `client` and `weak` share one.
 const measuredCharts = COLUMNS.measured.filter(({ name }) => name !== "client" && name !== "weak").map((column) => ({
-  id: column.name, title: column.meaning[0].toUpperCase() + column.meaning.slice(1), format: column.format,
+  id: column.name, title: capital(column.meaning), retitled: (runs) => capital(naming(column, runs).meaning), format: column.format,
   traces: curves(column), layout: { xaxis: { title: { text: "round" } } }, table: column.name,
+}));
+
+// Whom clients pulled, where it is recorded.
+const pulledCharts = COLUMNS.pulled.map((column) => ({
+  id: column.name, title: capital(column.meaning), format: ".1%", traces: curves({ ...column, format: ".1%" }), layout: UNITY, table: column.name, only: column.name,
 }));
 
 export const CHARTS = [
   ...measuredCharts,
-  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: { xaxis: { title: { text: "round" } } }, table: "client" },
+  ...pulledCharts,
+  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: { xaxis: { title: { text: "round" } } }, table: "client" },
   { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, format: ".1%", table: "evidence" },
   { id: "bytes", title: "Bytes moved, by kind", traces: byteTraces, layout: { barmode: "stack", showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, xaxis: { tickformat: "~s", ticksuffix: "B" }, yaxis: { autorange: "reversed" }, margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "bytes" },
   { id: "reasons", title: "Why decisions ended", traces: null, layout: { ...UNITY, xaxis: {}, showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, hovermode: "closest", margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "reasons" },
@@ -147,7 +197,7 @@ export function chartTable(chart, entries, chosen) {
     const rows = entries.map(({ run, rounds }) => [run.label, ...BYTE_KINDS.map(([key]) => byteText(rounds.columns[key].reduce((a, b) => a + (b ?? 0), 0)))]);
     return dataTable(chart.title, ["run", ...BYTE_KINDS.map(([, name]) => name)], rows);
   }
-  const columns = entries.map(({ rounds }) => (chart.table === "evidence" ? evidenceShares(rounds.columns) : rounds.columns[chart.table]));
+  const columns = entries.map(({ rounds }) => (chart.table === "evidence" ? evidenceShares(rounds.columns) : (rounds.columns[chart.table] ?? [])));
   const last = Math.max(0, ...columns.map((c) => c.length));
   const wanted = Array.from({ length: last }, (_, i) => i).filter((i) => entries.some(({ rounds }) => rounds.columns.accuracy[i] !== null && rounds.columns.accuracy[i] !== undefined));
   const show = (value) => formatted(value, chart.format);

@@ -46,7 +46,8 @@ class App {
     const runs = await this.source.state();
     if (runs !== this.#order) {
       this.#order = runs;
-      this.runs = runs.map((run, index) => ({ ...run, index }));
+      const families = [...new Set(runs.map((run) => run.family ?? run.id))]; // runs that differ by their seed share a colour
+      this.runs = runs.map((run) => ({ ...run, index: families.indexOf(run.family ?? run.id) }));
     }
     await this.#current.refresh();
   }

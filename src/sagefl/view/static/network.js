@@ -1,10 +1,11 @@
 // The network: who is whose neighbour, what each client holds or achieves, and this round's exchanges.
 import { announce, dataTable, el, fixed, foldedTable, labelled, onWidth, options, percent, plural, renew, replace, svg } from "./dom.js";
-import { GROUPS, REASONS, classColour, shade } from "./palette.js";
+import { GROUPS, REASONS, classColour, groupColour, shade } from "./palette.js";
 import { Missing, orNothing } from "./source.js";
 
 const MOST_EDGES = 4000;
 const COLOURINGS = [["labels", "what data they hold"], ["own", "accuracy on their own data"], ["accuracy", "accuracy on the test set"]];
+const GROUP = ["group", "the group they are in"];
 
 export class NetworkView {
   id = "network";
@@ -22,6 +23,7 @@ export class NetworkView {
   #box = el("div", { class: "drawing card", id: "network-drawing" });
   #table = foldedTable("This round as a table", () => this.#roundTable());
   #timer = 0;
+  #picked = false; // whether the reader has chosen a colouring
   #focus = 0;
   #data = null;
   #arrows = null;
@@ -32,6 +34,7 @@ export class NetworkView {
   constructor(app) {
     this.#app = app;
     options(this.#colour, COLOURINGS, "labels");
+    this.#colour.addEventListener("change", () => (this.#picked = true));
     this.#run.addEventListener("change", () => this.#app.go({ run: this.#run.value }));
     this.#colour.addEventListener("change", () => this.#draw());
     this.#slider.addEventListener("input", () => this.#app.go({ round: Number(this.#slider.value) - 1 }, { quiet: true }));
@@ -60,6 +63,7 @@ export class NetworkView {
       const clients = await source.clients(run).catch(orNothing);
       const same = this.#data && this.#data.world === world && this.#data.decisions === decisions && this.#data.clients === clients;
       this.#data = { run, world, decisions, clients };
+      if (!same) this.#offerGroups();
       replace(this.#notes, world.notes.map((note) => el("p", { class: "note" }, note)));
       if (same && this.#nodes.length) this.#showRound();
       else this.#draw();
@@ -71,6 +75,13 @@ export class NetworkView {
       replace(this.#legend);
       replace(this.#caption);
     }
+  }
+
+  // Colouring by group is offered where there are groups, and first there.
+  #offerGroups() {
+    const grouped = new Set(this.#data.world.groups).size > 1, now = this.#colour.value;
+    const kept = this.#picked && (grouped || now !== "group") ? now : grouped ? "group" : now === "group" ? "labels" : now;
+    options(this.#colour, grouped ? [GROUP, ...COLOURINGS] : COLOURINGS, kept);
   }
 
   get #round() {
@@ -106,14 +117,22 @@ export class NetworkView {
     const open = () => this.#app.go({ client: k }, { view: "decision", focus: true });
     const node = svg("g", { class: "node", role: "button", transform: `translate(${x} ${y})`, tabindex: k === this.#focus ? 0 : -1, "data-client": k, onclick: open });
     node.append(svg("circle", { class: "halo", r: radius + 4 }), ...this.#glyph(k, radius), svg("circle", { class: "rim", r: radius }));
+    if (this.#culprit(k)) node.append(...crossed(radius * 0.62));
     if (radius > 8) node.append(svg("text", { y: radius + 11, "text-anchor": "middle" }, k));
     node.append(svg("title"));
     return node;
   }
 
-  // A pie of label shares, or a disc on the accuracy scale.
+  // What is wrong with a client, in a word or two; nothing with most.
+  #culprit(k) {
+    const { misbehaving = [], misbehaviour, noisy = [] } = this.#data.world;
+    return [misbehaving.includes(k) ? `misbehaves (${misbehaviour})` : "", noisy.includes(k) ? "noisy labels" : ""].filter(Boolean).join(", ");
+  }
+
+  // A pie of label shares, a disc in the colour of the group, or one on the accuracy scale.
   #glyph(k, radius) {
     const { world } = this.#data;
+    if (this.#colour.value === "group") return [svg("circle", { class: "disc", r: radius, fill: groupColour(world.groups[k]) })];
     if (this.#colour.value === "labels" && world.labels) return pie(world.labels[k], radius);
     const value = this.#accuracy(k, this.#colour.value === "accuracy" ? "accuracy" : "own");
     return [svg("circle", { class: "disc", r: radius, fill: value === null ? "transparent" : shade(value) })];
@@ -131,10 +150,17 @@ export class NetworkView {
   #classLegend() {
     const { world } = this.#data;
     const labels = this.#colour.value === "labels";
+    const culprits = world.groups?.some((_, k) => this.#culprit(k));
+    const mark = culprits ? el("span", { class: "key" }, culpritKey(), "misbehaves or has noisy labels") : null;
+    if (this.#colour.value === "group") {
+      const count = (group) => world.groups.filter((g) => g === group).length;
+      const keys = [...new Set(world.groups)].sort((a, b) => a - b).map((g) => el("span", { class: "key" }, square(groupColour(g)), `group ${g} (${count(g)})`));
+      return replace(this.#classes, el("span", { class: "note" }, `groups by ${world.shift}:`), keys, mark);
+    }
     if (labels && !world.labels) return replace(this.#classes, el("span", { class: "note" }, "no label shares"));
-    if (labels) return replace(this.#classes, world.classes.slice(0, 10).map((name, i) => el("span", { class: "key" }, square(classColour(i)), name)));
+    if (labels) return replace(this.#classes, world.classes.slice(0, 10).map((name, i) => el("span", { class: "key" }, square(classColour(i)), name)), mark);
     const steps = [0, 0.2, 0.4, 0.6, 0.8, 1].map((v) => el("span", { class: "key" }, square(shade(v)), percent(v, 0)));
-    replace(this.#classes, steps);
+    replace(this.#classes, steps, mark);
   }
 
   #showRound() {
@@ -152,7 +178,7 @@ export class NetworkView {
     replace(this.#caption, `Round ${number + 1} of ${total}: ${plural(row.reasons.length, "decision")}, ${plural(spent, "evaluation")} bought.`);
     replace(this.#legend, Object.entries(GROUPS).filter(([group]) => counts[group]).map(([group, style]) =>
       el("span", { class: "key", title: style.text }, dash(style), `${group} ${counts[group]}`)));
-    const recolour = this.#colour.value !== "labels" || !this.#data.world.labels;
+    const recolour = this.#colour.value !== "labels" || !this.#data.world.labels; // the pies stay as they are
     this.#nodes.forEach((node, k) => {
       const words = this.#words(k, row);
       node.setAttribute("aria-label", words);
@@ -167,7 +193,9 @@ export class NetworkView {
     const peers = [row.chosen[k]].flat().filter((peer) => peer !== null);
     const exchange = peers.length ? `${row.push ? "sends to" : "pulls"} ${peers.join(", ")}` : "no exchange";
     const own = this.#accuracy(k, "own");
-    return `client ${k}: ${exchange}, ${reason}, ${plural(row.evaluations[k] ?? 0, "evaluation")}${own === null ? "" : `, own accuracy ${fixed(own)}`}`;
+    const { groups } = this.#data.world, wrong = this.#culprit(k);
+    const truth = groups ? ` (group ${groups[k]}${wrong ? `, ${wrong}` : ""})` : "";
+    return `client ${k}${truth}: ${exchange}, ${reason}, ${plural(row.evaluations[k] ?? 0, "evaluation")}${own === null ? "" : `, own accuracy ${fixed(own)}`}`;
   }
 
   // An arrow points where the model goes.
@@ -186,12 +214,13 @@ export class NetworkView {
 
   #roundTable() {
     if (!this.#data) return el("p", {}, "Nothing to show.");
-    const row = this.#data.decisions.rounds[this.#round];
+    const row = this.#data.decisions.rounds[this.#round], { groups } = this.#data.world;
     const rows = Array.from(row.reasons, (code, k) => {
       const open = el("button", { type: "button", onclick: () => this.#app.go({ client: k }, { view: "decision", focus: true }) }, `client ${k}`);
-      return [open, REASONS[code].name, [row.chosen[k]].flat().filter((p) => p !== null).join(", ") || "–", row.anchors[k] ?? "–", row.evaluations[k] ?? "–", fixed(this.#accuracy(k, "own"))];
+      const truth = groups ? [this.#culprit(k) ? `${groups[k]}, ${this.#culprit(k)}` : groups[k]] : [];
+      return [open, ...truth, REASONS[code].name, [row.chosen[k]].flat().filter((p) => p !== null).join(", ") || "–", row.anchors[k] ?? "–", row.evaluations[k] ?? "–", fixed(this.#accuracy(k, "own"))];
     });
-    return dataTable(`Decisions of round ${this.#round + 1}`, ["client", "reason", row.push ? "sends to" : "pulls", "anchors", "evaluations", "own accuracy"], rows);
+    return dataTable(`Decisions of round ${this.#round + 1}`, ["client", ...(groups ? ["group"] : []), "reason", row.push ? "sends to" : "pulls", "anchors", "evaluations", "own accuracy"], rows);
   }
 
   #key(event) {
@@ -259,6 +288,19 @@ function pie(counts, radius) {
     turn += 2 * Math.PI * share;
   });
   return slices;
+}
+
+function cross(size) {
+  return `M${-size} ${-size}L${size} ${size}M${-size} ${size}L${size} ${-size}`;
+}
+
+// Dark on light, so that it shows on any colour.
+function crossed(size) {
+  return ["culprit under", "culprit"].map((kind) => svg("path", { class: kind, d: cross(size) }));
+}
+
+function culpritKey() {
+  return svg("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" }, crossed(5));
 }
 
 function square(colour) {

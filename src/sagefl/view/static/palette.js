@@ -9,7 +9,9 @@ export const REASONS = {
   u: { name: "uniform", group: "gossip" },
   n: { name: "no-anchors", group: "gossip" },
   g: { name: "gated", group: "gossip" },
+  w: { name: "open", group: "gossip" },
   o: { name: "only", group: "gossip" },
+  h: { name: "home", group: "none" },
   f: { name: "failed", group: "none" },
   "-": { name: "none", group: "none" },
   "?": { name: "unknown", group: "none" },
@@ -43,6 +45,11 @@ const CLASSES = ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77
 
 export function classColour(i) {
   return CLASSES[i % CLASSES.length];
+}
+
+// Of the i-th group of clients: other colours than those of the arrows between them, neighbours far apart.
+export function groupColour(i) {
+  return classColour([0, 5, 6, 1, 7, 2, 4, 8, 3, 9][i % CLASSES.length]);
 }
 
 // Colour and pattern of the i-th kind of bytes.

@@ -2,7 +2,7 @@
 import { announce, dataTable, duration, el, fixed, formatted, labelled, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle } from "./palette.js";
 import { COLUMNS, Missing, orNothing } from "./source.js";
-import { CHARTS, chartFigure, chartTable, drawChart, loadPlotly } from "./charts.js";
+import { CHARTS, chartFigure, chartTable, drawChart, loadPlotly, naming } from "./charts.js";
 
 export class RunsView {
   id = "runs";
@@ -73,7 +73,9 @@ export class RunsView {
   async #drawAll(entries, chosen) {
     const Plotly = await loadPlotly(this.#app.source.live);
     for (const chart of CHARTS) {
-      const { box } = this.#charts.get(chart.id);
+      const { box, figure, title } = this.#charts.get(chart.id);
+      if (chart.retitled) title.firstChild.textContent = chart.retitled(entries.map(({ run }) => run));
+      if (chart.only && (figure.hidden = !entries.some(({ rounds }) => rounds.columns[chart.only]))) continue;
       if (!box.classList.contains("js-plotly-plot")) replace(box);
       await drawChart(Plotly, chart, box, entries, chosen);
     }
@@ -89,14 +91,19 @@ export class RunsView {
   }
 
   #table(runs) {
-    const head = ["run", "state", "round", "time left", ...COLUMNS.measured.map(({ title }) => title), "evidence"];
+    const captured = runs.some((run) => run.capture);
+    const measured = COLUMNS.measured.map((column) => naming(column, runs).title);
+    const head = ["run", "state", "round", "time left", ...measured, ...(captured ? ["capture"] : []), "evidence"];
     if (!runs.length) return el("p", {}, "There are no runs here yet.");
     this.#worlds = new Set(runs.filter((run) => run.clients).map(worldText));
     const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, [...this.#worlds][0]) : null;
-    return [only, dataTable("Runs and their progress", head, runs.map((run) => this.#row(run)))];
+    const rooms = [...new Set(runs.map((run) => run.headroom).filter(Boolean))];
+    const explained = "Headroom: the better of oracle and local, minus rg. Capture: the share of it that a method gains over rg.";
+    const notes = rooms.length ? [...rooms, explained].map((text) => el("p", { class: "note" }, text)) : [];
+    return [only, dataTable("Runs and their progress", head, runs.map((run) => this.#row(run, captured))), ...notes];
   }
 
-  #row(run) {
+  #row(run, captured) {
     const show = el("input", { type: "checkbox", id: `show-${run.id}`, "aria-label": `show ${run.label} in the charts` });
     show.checked = !this.#app.hidden.has(run.id);
     show.addEventListener("change", () => {
@@ -109,7 +116,7 @@ export class RunsView {
     const { last } = run;
     return [
       el("div", {}, name, world, problems), run.status, progress(run), left(run),
-      ...COLUMNS.measured.map(({ name, format }) => formatted(last[name], format)), percent(last.budget),
+      ...COLUMNS.measured.map(({ name, format }) => formatted(last[name], format)), ...(captured ? [run.capture ?? "–"] : []), percent(last.budget),
     ];
   }
 
@@ -128,7 +135,7 @@ export class RunsView {
 }
 
 function worldText(run) {
-  return `${run.dataset}, ${typeof run.alpha === "number" ? `Dirichlet(${run.alpha})` : run.alpha}, ${run.clients} clients on ${run.topology}, seed ${run.seed}`;
+  return `${run.dataset}, ${typeof run.alpha === "number" ? `Dirichlet(${run.alpha})` : run.alpha}, ${run.clients} clients${run.groups ? ` in ${run.groups} groups by ${run.shift}` : ""} on ${run.topology}, seed ${run.seed}`;
 }
 
 function swatch(index) {
