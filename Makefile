@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready# every command but those of rare extras
 STAMP  := $(VENV)/.installed# and what tests and documentation need
 
+# Tests start hundreds of short processes: keep compiled files, also where the environment says not to.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-slow lint types unit lock docs setup bench clean
 
 setup: $(STAMP)
@@ -39,10 +42,10 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
-	$(BIN)/pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m "not slow" --timeout 300 -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: setup
-	$(BIN)/pytest -m slow -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m slow --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
 
 lock: setup
 	$(BIN)/python -m pip install --quiet uv

@@ -23,7 +23,7 @@ BUGS = {  # command -> something of ours that it calls
     "run": "sagefl.runs.config.RunConfig.parse",
     "run --clients 6 --rounds 1": "sagefl.simulation.simulator.Simulator.run",
     "resume .": "sagefl.runs.rundir.RunDirectory",
-    "compare": "sagefl.simulation.comparing.compare",
+    "compare": "sagefl.api.run_all",
     "compare .": "sagefl.api.results.runs_below",
     "replay .": "sagefl.runs.replaying.replay_run",
     "config": "sagefl.runs.schema.template",
