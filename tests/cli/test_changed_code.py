@@ -15,9 +15,9 @@ import pytest
 from small_commands import ONE, SMALL
 from typer.testing import Result
 
-from sagefl.runs import environment, versions
+from sagefl.runs import versions
 from sagefl.runs.config import RunConfig
-from sagefl.runs.environment import address, made_of
+from sagefl.runs.environment import address
 
 Call = Callable[..., Result]
 
@@ -188,18 +188,28 @@ def test_a_data_file(run: Call) -> None:
     assert "changed since: d.npz (data d.npz)" in run(*flags, code=2).stderr
 
 
-def test_an_installed_package(run: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
+def test_an_installed_package(tmp_path: Path) -> None:
+    installed = tmp_path / "site"
+    (installed / "best_rules-1.0.dist-info").mkdir(parents=True)
+    about = installed / "best_rules-1.0.dist-info"
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: best-rules\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[sagefl.selectors]\nbest-of-four = best_rules:BestOfFour\n")
+    named = 'class BestOfFour(Selector):\n    id = "best-of-four"\n    summary = "the best of four"\n'
+    rule = RULE.replace("class Best(Selector):", named)
+    (installed / "best_rules.py").write_text(rule)
 
-    point = EntryPoint("best-of-four", "rules:Best", "sagefl.selectors")
-    monkeypatch.setattr(environment, "_installed", lambda: (point,))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    settings = RunConfig.parse({"method": {"id": "best-of-four"}})
-    before = made_of(settings)
-    assert before == {"method best-of-four": {"rules.py": before["method best-of-four"]["rules.py"]}}
-    edit("rules.py", "0, 4", "0, 3")
-    assert environment.changes({"made_of": before}, settings) == ["rules.py (method best-of-four)"]
-    assert address(settings) != settings.digest
+    def run() -> subprocess.CompletedProcess[str]:
+        paths = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+        call = [sys.executable, "-m", "sagefl", "run", "--method", "best-of-four", *SMALL, *ONE]
+        call += ["--rounds", "1", "--out", "run", "-q"]
+        return subprocess.run(call, capture_output=True, text=True, timeout=120, env=os.environ | {"PYTHONPATH": paths})
+
+    first = run()
+    assert first.returncode == 0, first.stderr
+    (installed / "best_rules.py").write_text(rule.replace("0, 4", "0, 3"))
+    again = run()
+    assert again.returncode == 2
+    assert "changed since: best_rules.py (method best-of-four)" in again.stderr
 
 
 @pytest.mark.parametrize(
