@@ -37,6 +37,79 @@ def init(
 
 
 @group.command()
+def keep(
+    folder: Annotated[
+        Path, typer.Argument(help="The federation's folder; made if there is none. It can make members.")
+    ],
+    listen: Annotated[str, typer.Option(help="host:port to serve on.")] = "127.0.0.1:7440",
+    address: Annotated[
+        str | None, typer.Option(help="host:port where members reach it; default: as it listens.")
+    ] = None,
+    degree: Annotated[int | None, typer.Option(min=1, help="Neighbours of each member; default: 4.")] = None,
+    members_invite: Annotated[bool, typer.Option("--members-invite", help="Let members make tickets, too.")] = False,
+) -> None:
+    """Keep a federation people can join: sign who has a ticket, and tell members who their neighbours are."""
+    with friendly_errors():
+        from ..node.keeper import run_keeper
+
+        run_keeper(folder, listen, address, degree, invites=members_invite)
+
+
+@group.command()
+def invite(
+    where: Annotated[Path, typer.Argument(help="The federation's folder, or the config of a member.")],
+    name: Annotated[str, typer.Argument(help="The new member: a-z, 0-9 and hyphens.")],
+    minutes: Annotated[float, typer.Option(help="How long the ticket is good for.")] = 60.0,
+) -> None:
+    """Print a ticket, with which one machine can join once."""
+    with friendly_errors():
+        if where.is_dir():
+            from ..node.registry import Registry
+
+            ticket = str(Registry(where).invite(name, minutes))
+        else:
+            from ..node.config import NodeConfig
+            from ..node.joining import kept_by
+
+            ticket = kept_by(NodeConfig.read(where)).invite(name, minutes)
+    typer.echo(ticket)
+
+
+@group.command()
+def join(
+    ticket: Annotated[str, typer.Argument(help="As sagefl node invite printed it.")],
+    folder: Annotated[Path | None, typer.Option(help="For the node's config and identity; default: its name.")] = None,
+    listen: Annotated[str, typer.Option(help="host:port to serve on.")] = "127.0.0.1:7443",
+    address: Annotated[
+        str | None, typer.Option(help="host:port where others reach it; default: as it listens.")
+    ] = None,
+) -> None:
+    """Join a federation: make a key here, have it signed, and get the first neighbours."""
+    with friendly_errors():
+        from ..node.joining import join, kept_members
+
+        made, home = join(ticket, folder, listen, address)
+        around = ", ".join(kept_members(home / "identity")[0]) or "nobody yet"
+    out = console()
+    out.print(f"{made.name} is member {made.number}; its neighbours: {around}")
+    out.print(f"Put your data and model into {home / 'node.toml'}, then: sagefl node run {home / 'node.toml'}")
+
+
+@group.command()
+def leave(
+    config: Annotated[Path, typer.Argument(help="The node's TOML config.")],
+) -> None:
+    """Leave a federation: the certificate is revoked, and the neighbours hear of it."""
+    with friendly_errors():
+        from ..node.config import NodeConfig
+        from ..node.joining import kept_by
+
+        found = NodeConfig.read(config)
+        kept_by(found).leave()
+    console().print(f"{found.name} is a member no longer; its neighbours hear of it within seconds.")
+
+
+@group.command()
 def revoke(
     folder: Annotated[Path, typer.Argument(help="The federation's folder.")],
     names: Annotated[list[str], typer.Argument(help="Nodes whose certificates are no longer accepted.")],
@@ -46,7 +119,13 @@ def revoke(
         from cryptography import x509
 
         from ..node.identity import Authority
+        from ..node.registry import Registry
 
+        if (folder / "roster.json").is_file():
+            for name in names:
+                Registry(folder).dismiss(name)
+            console().print("Revoked; members hear of it from the keeper within seconds.")
+            return
         authority = Authority(folder / "authority")
         listed = folder / "authority" / "revoked.pem"
         for name in names:

@@ -16,7 +16,7 @@ from .config import NodeConfig
 from .deciding import ConsultationResult
 from .journal import Journal
 from .learner import Learner
-from .presence import Presence
+from .neighbourhood import Neighbourhood
 
 LEVEL = 0.01  # chance of taking back a merge that is worse by exactly the tolerance
 HARM = "harm"  # why a peer is left alone
@@ -25,9 +25,9 @@ HARM = "harm"  # why a peer is left alone
 class Acceptance:
     """Mixes, tests, and takes back."""
 
-    def __init__(self, config: NodeConfig, learner: Learner, presence: Presence, journal: Journal) -> None:
-        self.names, self.tolerance = config.numbers, config.acceptance.tolerance
-        self.learner, self.presence, self.journal = learner, presence, journal
+    def __init__(self, config: NodeConfig, learner: Learner, around: Neighbourhood, journal: Journal) -> None:
+        self.names, self.tolerance = around.names, config.acceptance.tolerance
+        self.learner, self.presence, self.journal = learner, around.presence, journal
 
     def merge(self, round: int, result: ConsultationResult) -> ConsultationResult:
         """Carry out what a decision ended with; the result says whether it was taken back."""

@@ -127,6 +127,25 @@ class MetricsConfig(_Section):
     expose: bool = Field(default=False, description="allow an address that is not loopback: it has no authentication")
 
 
+class KeeperConfig(_Section):
+    """The federation's keeper, as `sagefl node join` enters it: who is a neighbour, who a member no longer."""
+
+    address: str = Field(description="host:port")
+    key: str = Field(pattern="^[0-9a-f]{64}$", description="fingerprint of its key")
+    advertise: str | None = Field(default=None, description="where others reach this node; none: as it listens")
+    every: float = Field(default=10.0, gt=0, description="seconds between two questions")
+    most: int = Field(
+        default=32, ge=1, description="neighbours it can name in this node's life, which some rules count on"
+    )
+
+    @field_validator("address", "advertise")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None:
+            host_and_port(value)
+        return value
+
+
 class NodeConfig(_Section):
     """One node."""
 
@@ -155,6 +174,7 @@ class NodeConfig(_Section):
     limits: Limits = Limits()
     privacy: PrivacyConfig = PrivacyConfig()
     metrics: MetricsConfig = MetricsConfig()
+    keeper: KeeperConfig | None = Field(default=None, description="where it hears of its neighbours; none: from here")
     neighbours: dict[str, NeighbourConfig] = Field(default_factory=dict, description="by certificate name")
 
     @model_validator(mode="after")
@@ -213,7 +233,8 @@ class NodeConfig(_Section):
 
     def run_config(self) -> RunConfig:
         """This node as a run, for `run.toml`. Prices are stored unscaled; readers scale them as the node does."""
-        most = max([self.number, *(n.number for n in self.neighbours.values())]) + 1
+        known = () if self.keeper is not None else self.neighbours.values()  # else they may be others tomorrow
+        most = max([self.number, *(n.number for n in known)]) + 1
         return RunConfig(
             clients=max(self.clients, most),
             rounds=self.rounds,

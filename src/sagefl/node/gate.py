@@ -62,12 +62,18 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
     def __init__(
         self, identity: Identity | None, neighbours: dict[str, str | None], limits: Limits, journal: Journal
     ) -> None:
-        self.identity, self.neighbours, self.limits, self.journal = identity, neighbours, limits, journal
-        own = () if identity is None else (identity.name,)
-        self.meters = {name: Meter(limits) for name in (*neighbours, *own)}
+        self.identity, self.limits, self.journal = identity, limits, journal
+        self.meters = {} if identity is None else {identity.name: Meter(limits)}
+        self.admit(neighbours)
         self.watch = Watch()
         self.doors = Doors(limits, journal, self.watch)
         self.traffic: Callable[[str, str, int, int], None] = lambda peer, method, received, sent: None
+
+    def admit(self, neighbours: dict[str, str | None]) -> None:
+        """From now on these may call, each with its pinned key, and nobody else."""
+        for name in neighbours:
+            self.meters.setdefault(name, Meter(self.limits))  # one who comes back has used up what it has used up
+        self.neighbours = dict(neighbours)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """Wrap the handler of a call; unknown methods have none."""

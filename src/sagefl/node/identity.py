@@ -9,13 +9,14 @@ the certificate that it will then insist on (see `sagefl.node.client`).
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 import re
 import ssl
 import stat
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -57,14 +58,11 @@ def check_name(name: str) -> str:
     return name
 
 
-def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 over a certificate's public key, which pins a neighbour's key."""
-    key = certificate.public_key().public_bytes(
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    digest = hashes.Hash(hashes.SHA256())
-    digest.update(key)
-    return digest.finalize().hex()
+def fingerprint(of: x509.Certificate | ec.EllipticCurvePublicKey) -> str:
+    """SHA-256 over a public key, or over a certificate's, which pins a neighbour's key."""
+    key = of.public_key() if isinstance(of, x509.Certificate) else of
+    content = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(content).hexdigest()
 
 
 # The federation's side -------------------------------------------------------------------------------------------
@@ -95,7 +93,7 @@ class Authority:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = _common_name(name)
+        subject = common_name(name)
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         made = (
             _certificate(subject, subject, key.public_key(), days)
@@ -104,8 +102,8 @@ class Authority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
-        _write_secret(folder / "ca.key", _key_bytes(key))
-        _write_public(folder / "ca.pem", made.public_bytes(PEM))
+        write_secret(folder / "ca.key", key_bytes(key))
+        write_public(folder / "ca.pem", made.public_bytes(PEM))
         authority = cls(folder)
         authority._sign_revocations([])
         return authority
@@ -119,7 +117,7 @@ class Authority:
         folder.chmod(0o700)
         key = ec.generate_private_key(ec.SECP256R1())
         made = self.sign(name, key.public_key(), days)
-        _write_secret(folder / "node.key", _key_bytes(key))
+        write_secret(folder / "node.key", key_bytes(key))
         self._hand_over(made, folder)
         return made
 
@@ -129,10 +127,10 @@ class Authority:
             old = x509.load_pem_x509_certificate(_read(folder / "node.pem"))
         except ValueError as error:
             raise NodeError(f"{folder}/node.pem is no certificate: {error}") from None
-        names, key = _names(old), old.public_key()
+        names, key = names_in(old), old.public_key()
         if len(names) != 1 or not _issued_by(old, self.certificate) or not isinstance(key, ec.EllipticCurvePublicKey):
             raise NodeError(f"{folder}/node.pem is not a node's certificate of this federation: issue a new identity")
-        if old.serial_number in _read_revocations(self.folder / "revoked.pem", self.certificate).serials:
+        if old.serial_number in self.revocations().serials:
             raise NodeError(f"the certificate of {names[0]} is revoked: issue a new identity")
         made = self.sign(names[0], key, days)
         self._hand_over(made, folder)
@@ -144,7 +142,7 @@ class Authority:
         usage = x509.KeyUsage(True, False, False, False, False, False, False, False, False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         return (
-            _certificate(_common_name(check_name(name)), self.certificate.subject, key, days)
+            _certificate(common_name(check_name(name)), self.certificate.subject, key, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(purposes, critical=False)
@@ -154,14 +152,22 @@ class Authority:
         )
 
     def _hand_over(self, made: x509.Certificate, folder: Path) -> None:
-        _write_public(folder / "node.pem", made.public_bytes(PEM))
-        _write_public(folder / "ca.pem", self.certificate.public_bytes(PEM))
-        _write_public(folder / "revoked.pem", (self.folder / "revoked.pem").read_bytes())
+        write_public(folder / "node.pem", made.public_bytes(PEM))
+        write_public(folder / "ca.pem", self.certificate.public_bytes(PEM))
+        write_public(folder / "revoked.pem", (self.folder / "revoked.pem").read_bytes())
 
     def revoke(self, certificate: x509.Certificate) -> Path:
         """Add a certificate to the revocation list; copy the returned file to every node's folder."""
-        listed = _read_revocations(self.folder / "revoked.pem", self.certificate)
-        return self._sign_revocations(sorted(listed.serials | {certificate.serial_number}), listed.number + 1)
+        return self.revoke_serials([certificate.serial_number])
+
+    def revoke_serials(self, serials: Iterable[int]) -> Path:
+        """`revoke` for certificates of which the serial numbers are known; none of them: the same list, fresh again."""
+        listed = self.revocations()
+        return self._sign_revocations(sorted(listed.serials.union(serials)), listed.number + 1)
+
+    def revocations(self) -> Revocations:
+        """The newest list."""
+        return _read_revocations(self.folder / "revoked.pem", self.certificate)
 
     def _sign_revocations(self, serials: list[int], number: int = 1) -> Path:
         listed = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
@@ -171,7 +177,7 @@ class Authority:
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now())
             listed = listed.add_revoked_certificate(entry.build())
         path = self.folder / "revoked.pem"
-        _write_public(path, listed.sign(self.key, hashes.SHA256()).public_bytes(PEM))
+        write_public(path, listed.sign(self.key, hashes.SHA256()).public_bytes(PEM))
         return path
 
 
@@ -216,7 +222,7 @@ class Identity:
             ) from None
         if private.public_key() != own.public_key():
             raise NodeError(f"{folder}: node.key and node.pem do not belong together; issue the identity again")
-        names = _names(own)
+        names = names_in(own)
         if len(names) != 1:
             raise NodeError(f"{folder}/node.pem names {names or 'nobody'}; expected exactly one node")
         identity = cls(folder, key, certificate, ca, names[0])
@@ -231,6 +237,19 @@ class Identity:
     @property
     def _authority(self) -> x509.Certificate:
         return _parsed(self.ca)
+
+    def replace_revocations(self, pem: bytes) -> bool:
+        """Take over a newer revocation list that somebody handed over; whether it was one.
+
+        Anything else changes nothing; `NodeError` says what is wrong with it.
+        """
+        found = _parsed_revocations(pem, self._authority, "the list received")
+        self.revoked()
+        if found.number <= self._revoked.number:
+            return False
+        write_public(self.folder / "revoked.pem", pem)
+        self.revoked()
+        return True
 
     def revoked(self) -> frozenset[int]:
         """Serial numbers no longer accepted; the list is read again whenever its file changes."""
@@ -280,7 +299,7 @@ class Identity:
 
     def judge(self, certificate: x509.Certificate, allowed: dict[str, str | None]) -> str:
         """The neighbour that this certificate belongs to, or `Refused`; `allowed` maps names to pinned keys or None."""
-        names = _names(certificate)
+        names = names_in(certificate)
         who = ", ".join(names) or "a certificate without a name"
         if not _issued_by(certificate, self._authority):
             raise Refused("foreign-ca", f"{who} is not signed by this federation's CA")
@@ -331,7 +350,8 @@ def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bo
 
 
 @lru_cache(maxsize=256)
-def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Whom a certificate names; a node's has exactly one name."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, ValueError):
@@ -339,7 +359,8 @@ def _names(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(found.value.get_values_for_type(x509.DNSName))
 
 
-def _common_name(name: str) -> x509.Name:
+def common_name(name: str) -> x509.Name:
+    """A name as certificates and signing requests write it."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -358,7 +379,8 @@ def _certificate(
     )
 
 
-def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A private key as a file holds it."""
     return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
@@ -371,8 +393,12 @@ def _seen(path: Path) -> Stamp:
 
 
 def _read_revocations(path: Path, authority: x509.Certificate) -> Revocations:
+    return _parsed_revocations(_read(path), authority, str(path))
+
+
+def _parsed_revocations(pem: bytes, authority: x509.Certificate, path: str) -> Revocations:
     try:
-        listed = x509.load_pem_x509_crl(_read(path))
+        listed = x509.load_pem_x509_crl(pem)
     except ValueError as error:
         raise NodeError(f"{path} is not a revocation list: {error}") from None
     key = authority.public_key()
@@ -392,14 +418,14 @@ def _read(path: Path) -> bytes:
         raise NodeError(f"cannot read {path}: {error.strerror}; sagefl node init makes a node's identity") from None
 
 
-def _write_secret(path: Path, content: bytes) -> None:
+def write_secret(path: Path, content: bytes) -> None:
     """Readable by the owner alone from the first byte on; an existing file is never overwritten."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
 
 
-def _write_public(path: Path, content: bytes) -> None:
+def write_public(path: Path, content: bytes) -> None:
     """Replaced in one step, because nodes may be reading the revocation list."""
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
     with os.fdopen(descriptor, "wb") as file:

@@ -6,7 +6,7 @@ simulator runs (`sagefl.learning.workbench`) run here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -56,8 +56,8 @@ class Learner:
             config.model.name, self.dataset.input_shape, self.dataset.classes, config.seed, config.model.options
         )
         self.layout = Layout.of(self.model, config.model.shared)
-        self.rows = {number: i + 1 for i, number in enumerate(sorted(config.numbers))}
-        self.population = Population.allocate(self.layout, 1 + len(self.rows))
+        self.rows: dict[int, int] = {}  # neighbour -> its row of the snapshots
+        self.population = Population.allocate(self.layout, 1)
         self.population.reset(self.layout.flatten(self.model))
         self.bench = Workbench(
             self.model, self.layout, self.population, self._corpus(), self._options(), hooks, self._seed()
@@ -68,6 +68,14 @@ class Learner:
     def outputs(self) -> Outputs:
         """What the model says about one input."""
         return Outputs(self.dataset.classes, prod(self.latent_shape or (0,)))
+
+    def seat(self, numbers: Iterable[int]) -> None:
+        """Make room for what these neighbours will send; only snapshots have rows for them, checkpoints have not."""
+        self.rows |= {n: 1 + len(self.rows) + i for i, n in enumerate(sorted(set(numbers) - self.rows.keys()))}
+        held = self.population.snapshots
+        wider = held.new_zeros(len(held), 1 + len(self.rows), held.shape[2])
+        wider[:, : held.shape[1]] = held
+        self.population.snapshots = self.population.voices = wider
 
     # A round ------------------------------------------------------------------------------------------------------
 

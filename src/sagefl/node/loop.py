@@ -33,13 +33,12 @@ from .client import PeerClient
 from .config import NodeConfig
 from .deciding import Consultation, ConsultationResult, Neighbour
 from .errors import Fault
-from .gate import Gate
 from .identity import Identity
 from .journal import Journal
 from .learner import Learner
 from .metrics import Metrics
+from .neighbourhood import Neighbourhood
 from .norms import Norms
-from .presence import Presence
 from .recording import NodeRecorder, decision_row, traffic_of
 from .service import Published, Server
 from .setting import check_setting, pulling_method
@@ -78,12 +77,10 @@ class Node:
         self.audit = Audit(Path(config.directory) / FILE)
         self.metrics = Metrics()
         self.published = self._published()
-        pins = {name: n.key for name, n in config.neighbours.items()}
-        self.gate = Gate(self.identity, pins, config.limits, self.journal)
-        self.clients = {n.number: self._client(name) for name, n in config.neighbours.items()}
-        self.presence = Presence(self.clients, self._describe, self._heard)
+        self.around = Neighbourhood(config, self.identity, self.journal, self.learner, self._describe)
+        self.gate, self.clients, self.presence = self.around.gate, self.around.clients, self.around.presence
         self.norms = Norms(self.learner.layout, self.learner.kept(), config.exchange)
-        self.acceptance = Acceptance(config, self.learner, self.presence, self.journal)
+        self.acceptance = Acceptance(config, self.learner, self.around, self.journal)
         self._watch = Watch()
         self._deciding = self._abandoned = False
         self.state: State | None = None
@@ -160,27 +157,26 @@ class Node:
         self.gate.traffic = self._answered
         if self.identity is not None:
             self.identity.trouble = lambda why: self.journal.event("identity", why=why)
-        self.server = Server(self.published, self.gate, self.identity, self.config.listen, len(self.clients))
+        self.server = Server(self.published, self.gate, self.identity, self.config.listen, self.around.room)
         try:
             if self.config.metrics.address is not None:
                 self.metrics.serve(self.config.metrics.address)
             self.server.start()
+            if self.around.members is not None:
+                self.around.members.start()
             self.journal.event("serving", port=self.server.port, metrics=self.metrics.port, pid=os.getpid())
             yield
         finally:
             self.published.closing = True
             self.server.stop()
-            self.presence.close()
-            for client in self.clients.values():
-                client.close()
+            self.around.close()
             self.metrics.close()
             self._report("stopped")
             self.journal.flush()
 
     def _answered(self, peer: str, method: str, received: int, sent: int) -> None:
         self.metrics.answered(peer, method, received, sent)
-        if peer in self.config.neighbours:
-            self.presence.called(self.config.neighbours[peer].number)
+        self.around.called(peer)
 
     def _resume(self) -> None:
         """Go on from the newest checkpoint, publishing the model it holds so that neighbours find it at once."""
@@ -219,6 +215,7 @@ class Node:
         number = self.round
         self._clock = Clock()
         self._look_at_identity()
+        self.around.look(number)
         with self._clock.phase("train"):
             loss, samples = self.learner.train(number)
             self.norms.trained(self.learner.kept())
@@ -227,7 +224,7 @@ class Node:
         with self._clock.phase("neighbours"):
             if number == 0:
                 self._wait_for(self._coming, lambda client: bool(client.describe().digest))
-            wire = self._wire_bytes()
+            wire = self.around.wire_bytes()
             active = self.presence.active(number)
             self.published.degree = len(active)
         with self._clock.phase("decide"):
@@ -239,7 +236,7 @@ class Node:
         after = self._evaluate(number)
         with self._clock.phase("record"):
             evaluated = None if before is None or after is None else Evaluated(before, after)
-            facts = {"train_loss": loss, "samples": samples, "wire_bytes": self._wire_bytes() - wire}
+            facts = {"train_loss": loss, "samples": samples, "wire_bytes": self.around.wire_bytes() - wire}
             self._write_down(result, active, evaluated, **facts)
         self.round = number + 1
         self._checkpoint(loss, samples)
@@ -283,7 +280,7 @@ class Node:
             round=number,
             rounds=c.rounds,
             me=c.number,
-            ever=len(c.neighbours),
+            ever=self.around.ever,
             price=self.learner.sizes(self.mechanism).price(self.method.selector.scoring),
         )
         for neighbour in active.values():
@@ -300,7 +297,7 @@ class Node:
                 self.norms,
                 c.limits.model_bytes,
                 self._own,
-                self._heard,
+                self.around.heard,
             )
             result = consultation.run(decision)
         if self._abandoned:
@@ -333,10 +330,6 @@ class Node:
         if what == "degree":
             return self.published.degree
         return np.asarray((self.state or {}).get(what, 0.0), dtype=np.float64)
-
-    def _heard(self, number: int, fault: Fault) -> None:
-        name = self.config.numbers[number]
-        self.journal.event(f"fault-{fault.kind}", peer=name, round=self.round, why=str(fault))
 
     def _keep_state(self, result: ConsultationResult) -> None:
         if result.outcome.state is not None:
@@ -435,27 +428,11 @@ class Node:
             degree=len(c.neighbours),
         )
 
-    def _client(self, name: str) -> PeerClient:
-        c, neighbour = self.config.exchange, self.config.neighbours[name]
-        return PeerClient(
-            name,
-            neighbour.address,
-            self.identity,
-            me=self.config.name,
-            key=neighbour.key,
-            deadline=c.deadline,
-            transfer_deadline=c.transfer_deadline,
-            retries=c.retries,
-        )
-
     def _sizes(self) -> Sizes:
         return self.learner.sizes(self.mechanism)
 
-    def _wire_bytes(self) -> int:
-        return sum(client.sent + client.received for client in self.clients.values())
-
     def _name(self, peer: Any) -> str:
-        return self.config.numbers[int(peer)]
+        return self.around.names[int(peer)]
 
     @property
     def _checkpoint_identity(self) -> str:

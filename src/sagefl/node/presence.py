@@ -30,13 +30,14 @@ class Presence:
         clients: Mapping[int, PeerClient],
         describe: Callable[[PeerClient], Any],
         heard: Callable[[int, Fault], None],
+        room: int,
     ) -> None:
         self.clients, self.describe, self.heard = clients, describe, heard
         self.until: dict[int, int] = {}  # neighbour -> first round in which it is asked again
         self._times: dict[tuple[int, str], int] = {}  # neighbour and reason -> how often in a row it was left alone
         self._away: dict[int, _Away] = {}
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(2 * max(len(clients), 1), thread_name_prefix="reach")
+        self._pool = ThreadPoolExecutor(2 * max(room, 1), thread_name_prefix="reach")
 
     def active(self, round: int) -> dict[int, Neighbour]:
         """The neighbours that answer in time with a model that fits, each with its snapshot of this round."""
@@ -75,6 +76,11 @@ class Presence:
     def did_well(self, number: int, reason: str) -> None:
         """A neighbour has done its part: the next back-off for this reason begins short again."""
         self._times.pop((number, reason), None)
+
+    def forget(self, number: int) -> None:
+        """It is a neighbour no longer; if it comes back, it begins anew, but for its back-off."""
+        with self._lock:
+            self._away.pop(number, None)
 
     def state(self) -> dict[str, Any]:
         """Back-offs for a checkpoint."""

@@ -15,6 +15,8 @@ def check_setting(config: NodeConfig, identity: Identity | None, *, insecure: bo
         far = [a for a in (config.listen, *(n.address for n in config.neighbours.values())) if not is_loopback(a)]
         if far:
             raise NodeError(f"--insecure is for loopback addresses only, not {', '.join(far)}: remove the flag")
+        if config.keeper is not None:
+            raise NodeError("--insecure has no identities, which the keeper needs: remove the flag, or [keeper]")
     elif identity is not None and identity.name != config.name:
         raise NodeError(f"{config.identity} belongs to {identity.name}, but this node is called {config.name}")
     if config.evaluation.losses == "full":
