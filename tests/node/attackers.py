@@ -75,7 +75,7 @@ def attack(kind: str, identity: Path, address: str, name: str, seconds: float = 
         yield
     finally:
         process.kill()
-        process.wait()
+        process.wait(30)
 
 
 if __name__ == "__main__":

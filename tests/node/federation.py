@@ -120,8 +120,8 @@ class Federation:
             yield node
         finally:
             servicer.over.set()
-            server.stop(0.1).wait()
-            threads.shutdown()
+            assert server.stop(0.1).wait(30)
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def raw_call(federation: Federation, me: str, name: str) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples" / "node"
 
 
 def passes(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

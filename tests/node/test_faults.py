@@ -367,14 +367,14 @@ def test_a_node_that_is_told_to_wait_begins_with_neighbours_that_train_longer(
         return train(number)
 
     monkeypatch.setattr(slow.learner, "train", at_leisure)
-    neighbour = threading.Thread(target=slow.run)
+    neighbour = threading.Thread(target=slow.run, daemon=True)
     neighbour.start()
     try:
         node = federation.node("alice", ("bob",), rounds=1, exchange={"wait": 30.0})
         node.run()
     finally:
         slow.stop()
-        neighbour.join()
+        neighbour.join(60)
     assert _decisions(node)["peers"].to_list() == [[BOB]]
 
 

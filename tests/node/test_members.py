@@ -362,12 +362,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if (
         shutil.which("mount") is None
         or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, timeout=30
         ).returncode
     ):
         pytest.skip("no tmpfs can be mounted here (needs root)")
     yield place
-    subprocess.run(["umount", "-l", str(place)], check=False)
+    subprocess.run(["umount", "-l", str(place)], check=False, timeout=30)
 
 
 def test_a_full_disk_with_the_log_on_it_stops_nothing_and_readiness_says_so(

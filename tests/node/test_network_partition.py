@@ -22,7 +22,7 @@ BRIDGE = "sagefl-br"
 
 
 def _ip(*words: str) -> bool:
-    return subprocess.run(["ip", *words], capture_output=True).returncode == 0
+    return subprocess.run(["ip", *words], capture_output=True, timeout=30).returncode == 0
 
 
 def _namespace(name: str) -> str:
@@ -119,6 +119,10 @@ def test_no_healthy_pair_slows_down_by_half_because_a_third_is_cut_off(federatio
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(30)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(30)
     for name in ("alice", "bob"):
         assert cut[name] >= whole[name] / 2, (whole, cut)

@@ -304,14 +304,14 @@ def test_answers_come_from_one_snapshot_while_training_goes_on(federation: Feder
             while not stop.is_set():
                 bob.learner.train(1)
 
-        trainer = threading.Thread(target=train)
+        trainer = threading.Thread(target=train, daemon=True)
         trainer.start()
         try:
             for _ in range(50):
                 assert (client.probe(LATENTS, inputs, digest), client.pull(digest, 1 << 20)) == first
         finally:
             stop.set()
-            trainer.join()
+            trainer.join(30)
         assert hashlib.sha256(first[1]).digest()  # what it is is checked by the receiver: see test_faults
         bob.round = 1
         bob._publish(0.0, 1)

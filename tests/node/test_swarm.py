@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 import subprocess
 import sys
@@ -101,7 +102,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, dict[str,
     with tiny_swarm(tmp_path_factory.mktemp("swarm") / "out", 4, **settings) as swarm:
         wait_until(lambda: rounds(swarm)["node-2"] >= 2)
         swarm.processes["node-2"].kill()
-        swarm.processes["node-2"].wait()
+        swarm.processes["node-2"].wait(30)
         notes["killed"] = rounds(swarm)
         wait_until(lambda: rounds(swarm)["node-0"] >= notes["killed"]["node-0"] + 2)  # the others go on
         swarm.start("node-2")
@@ -237,11 +238,12 @@ def _flood(identity: Identity, address: str, count: int) -> dict[grpc.StatusCode
                 with lock:
                     codes[code] = codes.get(code, 0) + 1
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
     return codes
 
 
@@ -252,17 +254,20 @@ def test_nodes_do_not_outlive_a_swarm_that_is_killed(tmp_path: Path) -> None:
         "from pathlib import Path; from test_swarm import tiny_swarm\n"
         "with tiny_swarm(Path(sys.argv[1]), 2, rounds=10000, exchange={'pace': 0.2}) as swarm:\n"
         "    print(*[p.pid for p in swarm.processes.values()], flush=True)\n"
-        "    time.sleep(600)\n"
+        "    time.sleep(300)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "out"), str(Path(__file__).parent)]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    statuses = [tmp_path / "out" / "nodes" / f"node-{k}" / "run" / "status.json" for k in range(2)]
-    wait_until(lambda: all(path.is_file() for path in statuses))
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
+    try:
+        wait_until(lambda: bool(select.select([parent.stdout], [], [], 0)[0]))
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        statuses = [tmp_path / "out" / "nodes" / f"node-{k}" / "run" / "status.json" for k in range(2)]
+        wait_until(lambda: all(path.is_file() for path in statuses))
+    finally:
+        parent.kill()
+        parent.wait(30)
+        parent.stdout.close()
     wait_until(lambda: not any(_alive(pid) for pid in pids), 30)
     assert {json.loads(path.read_text())["phase"] for path in statuses} == {"stopped"}
 
@@ -286,3 +291,31 @@ def test_a_swarm_of_eight_on_the_embedded_data_replays_decision_by_decision(tmp_
     assert done.stdout.count("round 5/5") == 8
     replayed = [audited(out / "nodes" / f"node-{k}" / "run") for k in range(8)]
     assert sum(replayed) == audited(out / "run") == 40
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("nonsense", "unknown method 'nonsense'"),
+        ("epidemic", "method epidemic pushes models to its peers, and nodes pull: choose another method"),
+        ("choco", "method choco exchanges by Compressor, which only the simulator does"),
+        ("oracle", "method oracle knows the truth, which only the simulator can tell"),
+        ("sage-os:kind=nothing", "kind"),
+    ],
+)
+def test_a_method_that_nodes_cannot_use_is_refused_before_anything_is_made(
+    tmp_path: Path, method: str, why: str
+) -> None:
+    out = tmp_path / "swarm"
+    done = CliRunner().invoke(app, ["swarm", "--nodes", "2", "--method", method, "--out", str(out)])
+    assert done.exit_code == 2, done.output
+    assert why in " ".join(done.output.split())
+    assert len(done.output.strip().splitlines()) == 1
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_a_node_that_ends_after_its_last_round_has_not_ended_too_early(tmp_path: Path) -> None:
+    with tiny_swarm(tmp_path / "out", 2, rounds=2, exchange={"linger": 0.0, "wait": 60.0}) as swarm:
+        swarm.watch(lambda statuses: None, SOON)
+    assert {process.returncode for process in swarm.processes.values()} == {0}

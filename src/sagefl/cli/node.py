@@ -246,9 +246,9 @@ def swarm(
         base: dict[str, Any] = {"rounds": rounds, "data": {"alpha": alpha}, "method": method_config(method)}
         made = Swarm(folder, nodes, merged(base, nested(parse_options(set_ or []))), degree, seed)
         shown = console()
-        shown.print(f"{nodes} nodes, {rounds} rounds, {method}; mutual TLS on 127.0.0.1; files in {folder}")
         try:
             with made, _view(shown, rounds) as show:
+                shown.print(f"{nodes} nodes, {rounds} rounds, {method}; mutual TLS on 127.0.0.1; files in {folder}")
                 made.watch(show, 60 * minutes)
         except KeyboardInterrupt:
             fail(f"stopped; every node left a checkpoint in {folder}/nodes")

@@ -34,6 +34,8 @@ from .base import Method
 class DFedPGPRule(UniformNeighbours):
     """Draw k out-neighbours: a directed graph that changes every round."""
 
+    pushes: ClassVar[bool] = True
+
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Draw k and push."""
         yield from ()

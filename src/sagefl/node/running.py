@@ -14,8 +14,7 @@ from ..signals import stoppable
 from .config import NodeConfig
 from .corelog import watch_core_log
 from .loop import Node
-
-FINISHED, INTERRUPTED, FORCED = 0, 3, 4
+from .status import FINISHED, FORCED, INTERRUPTED
 
 
 def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> int:

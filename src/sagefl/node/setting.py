@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ..data import load
 from ..exchange import ExchangeLayer
+from ..learning.models import build_model
+from ..learning.workbench import latent_shape
 from ..methods import Method
 from .config import NodeConfig, is_loopback
 from .errors import NodeError
@@ -28,7 +31,18 @@ def pulling_method(config: NodeConfig, classes: int) -> Method:
     made = config.effective_method(classes)
     if made.needs_truth:
         raise NodeError(f"method {made.id} knows the truth, which only the simulator can tell: choose another method")
+    if made.selector.pushes:
+        raise NodeError(f"method {made.id} pushes models to its peers, and nodes pull: choose another method")
     if type(made.exchange) is not ExchangeLayer:
         kind = type(made.exchange).__name__
         raise NodeError(f"method {made.id} exchanges by {kind}, which only the simulator does: choose another method")
     return made
+
+
+def check_method(config: NodeConfig) -> None:
+    """Refuse now what a node of this config would refuse when it starts: its data, its model, its method."""
+    data = load(config.data.dataset)
+    made = pulling_method(config, data.classes)
+    model = build_model(config.model.name, data.input_shape, data.classes, config.seed, config.model.options)
+    private = config.mechanism(data.classes) is not None
+    made.suited(latents=not private and latent_shape(model, data.train_x[:1]) is not None)

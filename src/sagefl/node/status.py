@@ -13,6 +13,7 @@ from ..runs.files import write_text
 from .errors import NodeError
 
 FILE = "status.json"
+FINISHED, INTERRUPTED, FORCED = 0, 3, 4  # how a node's process ends
 
 
 def write_status(directory: Path, content: Mapping[str, Any]) -> None:

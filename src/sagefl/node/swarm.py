@@ -30,8 +30,10 @@ from ..topology import build
 from .config import NodeConfig
 from .errors import NodeError
 from .identity import Authority
-from .status import read_status
+from .setting import check_method
+from .status import FINISHED, read_status
 
+READS = ("degree", "samples", "loss", "age", "head", "last-layer", "sketch")  # one operator has nothing to hide here
 GRACE = 20.0  # seconds a node has to end a round and write its checkpoint
 
 
@@ -70,12 +72,13 @@ class Swarm:
     def prepare(self) -> None:
         """Make the federation: authority, identities, ports, a graph, a config per node.
 
-        The configs come first, so that a mistake in them leaves nothing behind.
+        The configs come first, so that a mistake in them, or a method that nodes cannot use, leaves nothing behind.
         """
         graph = _graph(self.nodes, self.degree, self.seed)
         addresses = [f"127.0.0.1:{port}" for port in free_ports(self.nodes)]
         around = [{f"node-{j}": {"address": addresses[j], "number": j} for j in graph[n]} for n in range(self.nodes)]
         configs = [self._config(n, name, addresses[n], around[n]) for n, name in enumerate(self.names)]
+        check_method(configs[0])
         self.out.mkdir(parents=True, exist_ok=True)
         authority = Authority.create(self.out / "authority")
         for name, config in zip(self.names, configs, strict=True):
@@ -86,6 +89,7 @@ class Swarm:
     def _config(self, number: int, name: str, address: str, neighbours: Mapping[str, Any]) -> NodeConfig:
         settings = dict(self.settings)
         exchange = {"wait": self.start_seconds, "deadline": 10.0, **settings.pop("exchange", {})}
+        reads = [*READS, *(f"loss-of-{n}" for n in range(self.nodes))]
         degree = min(self.degree, self.nodes - 1)
         kind = {"kind": "complete"} if degree == self.nodes - 1 else {"kind": "regular", "k": degree}
         return NodeConfig.parse(
@@ -98,6 +102,7 @@ class Swarm:
                 "neighbours": neighbours,
                 "exchange": exchange,
                 "topology": kind,
+                "serve": {"inspect": True, "reads": reads},
                 **settings,
             }
         )
@@ -130,13 +135,14 @@ class Swarm:
         """Show statuses until every node has finished; it is an error if one ends early or time runs out."""
         end = time.monotonic() + seconds
         while True:
+            codes = {name: process.poll() for name, process in self.processes.items()}
             found = self.statuses()
             show(found)
-            if all(s is not None and s["phase"] == "finished" for s in found.values()):
+            for name, code in codes.items():
+                if code not in (None, FINISHED):
+                    raise NodeError(f"{name} ended with status {code}: {self._last_words(name)}")
+            if all(codes.get(n) == FINISHED or (s is not None and s["phase"] == "finished") for n, s in found.items()):
                 return
-            for name, process in self.processes.items():
-                if process.poll() is not None:
-                    raise NodeError(f"{name} ended with status {process.returncode}: {self._last_words(name)}")
             if time.monotonic() > end:
                 raise NodeError(f"the swarm was not done after {seconds:.0f} s; logs are in {self.out}/nodes/*/log.txt")
             time.sleep(every)
@@ -153,7 +159,7 @@ class Swarm:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                process.wait(GRACE)
             if process.stdin is not None:
                 process.stdin.close()
         for log in self._logs:

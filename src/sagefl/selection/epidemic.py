@@ -34,6 +34,7 @@ class EpidemicLearning(Selector):
         "Decentralized Learning with Randomized Communication. NeurIPS 2023. arXiv:2310.01972"
     )
     communication: ClassVar[str] = "s / s, pushed"
+    pushes: ClassVar[bool] = True
     fidelity: ClassVar[str] = "adapted: draws are among neighbours (the paper: among all), heads stay local"
 
     s: int = option(2, "nodes that a node sends its model to each round", ge=1)

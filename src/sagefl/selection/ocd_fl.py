@@ -52,6 +52,7 @@ class OcdFL(Selector):
     )
     evidence: ClassVar[str] = "neighbours' training losses (energy=distance: and their positions)"
     communication: ClassVar[str] = "0..d / 0..d, pushed"
+    pushes: ClassVar[bool] = True
 
     theta: float = option(0.02, "weight of |w|, which drives choices to a side", ge=0)
     energy: Literal["unit", "distance"] = option(

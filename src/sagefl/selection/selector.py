@@ -90,6 +90,7 @@ class Selector(ABC):
     fidelity: ClassVar[str] = (
         ""  # to its paper: "as published", "adapted: how and why", "inspired by: why" (not ranked)
     )
+    pushes: ClassVar[bool] = False  # sends its model to those it chooses, instead of asking for theirs
     registered: ClassVar[dict[str, type[Selector]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
