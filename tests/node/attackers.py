@@ -1,4 +1,8 @@
-"""Attackers as processes: `python attackers.py KIND IDENTITY ADDRESS NAME SECONDS`; each ends by itself."""
+"""Attackers as processes, each with a real member's identity; each ends by itself.
+
+`python attackers.py KIND IDENTITY ADDRESS NAME SECONDS` calls a node; `python attackers.py KIND CONFIG SECONDS` is a
+peer that nodes call: a real node, except for what it publishes or answers.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
+import numpy as np
+import torch
 
+from sagefl.node.client import PeerClient
+from sagefl.node.config import NodeConfig
+from sagefl.node.errors import Fault
 from sagefl.node.identity import Identity
+from sagefl.node.loop import Node
+from sagefl.node.service import PeerService
+from sagefl.node.snapshots import Snapshot
+from sagefl.node.verify import decode_block
 
 
 def channel(identity: Path, address: str, name: str) -> grpc.Channel:
@@ -65,6 +78,116 @@ def _together(threads: list[threading.Thread], seconds: float) -> None:
         thread.join(seconds + 5)
 
 
+# Peers that nodes call ----------------------------------------------------------------------------------------------
+
+STRETCH = 2.9  # just below what one merge may bring
+
+
+def _publish(node: Node, row: torch.Tensor) -> None:
+    learner = node.learner
+    node.published.snapshots.publish(Snapshot.of(learner.model, learner.layout, row, node.round, 0.1, 100))
+    node.published.round = node.round
+
+
+def ratchet(node: Node) -> None:
+    """Publishes the victim's own block, stretched as far as one merge may go; merge by merge the bound would follow."""
+
+    def publish(loss: float, samples: int) -> None:
+        row, layout = node.learner.kept(), node.learner.layout
+        for victim in node.clients.values():
+            try:
+                digest = bytes(victim.describe().digest)
+                row[layout.shared] = STRETCH * decode_block(victim.pull(digest, 1 << 20), layout, digest)[layout.shared]
+            except Fault:
+                continue
+        _publish(node, row)
+
+    node._publish = publish  # type: ignore[method-assign]
+
+
+def one_huge_latent(node: Node) -> None:
+    """Its block really makes one latent of 10,000; all its other answers are off by 9."""
+    layout = node.learner.layout
+    bias = max((s for s in layout.slots if s.start + s.size <= layout.shared_stop), key=lambda s: s.start)
+
+    def publish(loss: float, samples: int) -> None:
+        row = node.learner.kept()
+        row[bias.start] = 1e4
+        _publish(node, row)
+
+    honest = PeerService.Probe
+
+    def lying(self: PeerService, request: object, call: object) -> object:
+        answer = honest(self, request, call)  # type: ignore[arg-type]
+        told = np.frombuffer(answer.answers, "<f4").copy()
+        told[told < 5e3] += 9.0
+        answer.answers = told.tobytes()
+        return answer
+
+    PeerService.Probe = lying  # type: ignore[method-assign, assignment]
+    node._publish = publish  # type: ignore[method-assign]
+
+
+def poison(node: Node) -> None:
+    """Its own model turned inside out, within all norms, from its third round on."""
+
+    def publish(loss: float, samples: int) -> None:
+        row = node.learner.kept()
+        _publish(node, -2.5 * row + 0.0 if node.round > 2 else row)
+
+    node._publish = publish  # type: ignore[method-assign]
+
+
+def drip(node: Node) -> None:
+    """Takes its time for every answer."""
+    honest = PeerService.Probe
+
+    def slow(self: PeerService, request: object, call: object) -> object:
+        time.sleep(0.9)
+        return honest(self, request, call)  # type: ignore[arg-type]
+
+    PeerService.Probe = slow  # type: ignore[method-assign, assignment]
+
+
+PEERS = {"ratchet": ratchet, "one-huge-latent": one_huge_latent, "poison": poison, "drip": drip}
+
+
+def be_a_peer(kind: str, config: Path, seconds: float) -> None:
+    """Run a node that misbehaves in one way, for so long."""
+    torch.set_num_threads(1)
+    node = Node(NodeConfig.read(config))
+    PEERS[kind](node)
+    timer = threading.Timer(seconds, node.stop)
+    timer.daemon = True
+    timer.start()
+    node.run()
+
+
+@contextmanager
+def peer(kind: str, config: Path, seconds: float = 120.0) -> Iterator[subprocess.Popen[bytes]]:
+    """A misbehaving peer as a process, from the moment it answers."""
+    found = NodeConfig.read(config)
+    command = [sys.executable, __file__, kind, str(config), str(seconds)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    name, neighbour = found.name, next(iter(found.neighbours))
+    asking = PeerClient(name, found.listen, Identity.load(Path(found.identity).parent / neighbour), me=neighbour)
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                if asking.describe().digest:
+                    break
+            except Fault:
+                assert process.poll() is None, "the attacker has ended"
+            assert time.monotonic() < end, "the attacker does not answer"
+            time.sleep(0.1)
+        yield process
+    finally:
+        asking.close()
+        process.kill()
+        process.wait(30)
+
+
 @contextmanager
 def attack(kind: str, identity: Path, address: str, name: str, seconds: float = 20.0) -> Iterator[None]:
     """An attacker at work; it ends by itself after `seconds`, or when the block ends."""
@@ -78,7 +201,9 @@ def attack(kind: str, identity: Path, address: str, name: str, seconds: float = 
         process.wait(30)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] in PEERS:
+    be_a_peer(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
+elif __name__ == "__main__":
     {"half-open": half_open, "connections": connections}[sys.argv[1]](
         Path(sys.argv[2]), sys.argv[3], sys.argv[4], float(sys.argv[5])
     )

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from federation import Federation
+from federation import Federation, tiny_arrays
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +25,19 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
     return Federation(tmp_path)
+
+
+@pytest.fixture
+def config(federation: Federation) -> Callable[..., Path]:
+    """A node's config as a file, with data on disk."""
+
+    def write(name: str, known: tuple[str, ...], **settings: Any) -> Path:
+        data = federation.home / "tiny.npz"
+        if not data.exists():
+            np.savez_compressed(data, **tiny_arrays(), classes=4)
+        settings["data"] = {"dataset": str(data), **settings.get("data", {})}
+        path = federation.home / f"{name}.toml"
+        path.write_text(federation.config(name, known, **settings).to_toml())
+        return path
+
+    return write

@@ -255,22 +255,6 @@ def test_a_neighbour_that_drips_is_left_alone_longer_and_longer(federation: Fede
 # Real processes: signals, disks, readers ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def config(federation: Federation) -> Callable[..., Path]:
-    """A node's config as a file, with data on disk."""
-
-    def write(name: str, known: tuple[str, ...], **settings: Any) -> Path:
-        data = federation.home / "tiny.npz"
-        if not data.exists():
-            np.savez_compressed(data, **tiny_arrays(), classes=4)
-        settings["data"] = {"dataset": str(data), **settings.get("data", {})}
-        path = federation.home / f"{name}.toml"
-        path.write_text(federation.config(name, known, **settings).to_toml())
-        return path
-
-    return write
-
-
 def _start(path: Path, **options: Any) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, "-m", "sagefl.node", str(path)], env=environment, **options)
