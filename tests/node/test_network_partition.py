@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,49 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from federation import NAMES, Federation, tiny_arrays
+from network import cut, hosts, mend, on
 
 from sagefl.node.status import read_status
 
 HOSTS = {"alice": "10.213.7.1", "bob": "10.213.7.2", "carol": "10.213.7.4"}
-BRIDGE = "sagefl-br"
-
-
-def _ip(*words: str) -> bool:
-    return subprocess.run(["ip", *words], capture_output=True, timeout=30).returncode == 0
-
-
-def _namespace(name: str) -> str:
-    return f"sagefl-{name}"
 
 
 @pytest.fixture
 def network() -> Iterator[None]:
-    """Three hosts on a bridge, in namespaces; nothing of it can be reached from outside."""
-    if shutil.which("ip") is None or os.geteuid() != 0 or not _ip("netns", "add", _namespace("hub")):
-        pytest.skip("network namespaces cannot be made here (needs root and iproute2)")
-    hub = ("-n", _namespace("hub"))
-    try:
-        made = _ip(*hub, "link", "add", BRIDGE, "type", "bridge") and _ip(*hub, "link", "set", BRIDGE, "up")
-        for name, address in HOSTS.items():
-            here = ("-n", _namespace(name))
-            made = made and all(
-                [
-                    _ip("netns", "add", _namespace(name)),
-                    _ip("link", "add", f"s-{name}", "netns", _namespace(name), "type", "veth",
-                        "peer", "name", f"h-{name}", "netns", _namespace("hub")),
-                    _ip(*here, "addr", "add", f"{address}/24", "dev", f"s-{name}"),
-                    _ip(*here, "link", "set", f"s-{name}", "up"),
-                    _ip(*here, "link", "set", "lo", "up"),
-                    _ip(*hub, "link", "set", f"h-{name}", "master", BRIDGE),
-                    _ip(*hub, "link", "set", f"h-{name}", "up"),
-                ]
-            )  # fmt: skip
-        if not made:
-            pytest.skip("this kernel has no bridges or veth pairs")
+    with hosts(HOSTS):
         yield
-    finally:
-        for name in (*HOSTS, "hub"):
-            _ip("netns", "del", _namespace(name))
 
 
 def _config(federation: Federation, name: str) -> Path:
@@ -97,7 +64,7 @@ def test_no_healthy_pair_slows_down_by_half_because_a_third_is_cut_off(federatio
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            ["ip", "netns", "exec", _namespace(name), *command, str(_config(federation, name))],
+            [*on(name), *command, str(_config(federation, name))],
             stdout=subprocess.DEVNULL, env=environment,
         )
         for name in HOSTS
@@ -108,9 +75,9 @@ def test_no_healthy_pair_slows_down_by_half_because_a_third_is_cut_off(federatio
             assert time.monotonic() < end
             time.sleep(0.2)
         whole = _made_in(federation, 40)
-        assert _ip("-n", _namespace("hub"), "link", "set", "h-carol", "nomaster")
-        cut = _made_in(federation, 40)
-        assert _ip("-n", _namespace("hub"), "link", "set", "h-carol", "master", BRIDGE)
+        cut("carol")
+        without = _made_in(federation, 40)
+        mend("carol")
         end = time.monotonic() + 90  # and it comes back
         while "carol" not in (read_status(federation.home / "runs" / "alice")["last"].get("chosen") or ()):
             assert time.monotonic() < end
@@ -125,4 +92,4 @@ def test_no_healthy_pair_slows_down_by_half_because_a_third_is_cut_off(federatio
                 process.kill()
                 process.wait(30)
     for name in ("alice", "bob"):
-        assert cut[name] >= whole[name] / 2, (whole, cut)
+        assert without[name] >= whole[name] / 2, (whole, without)

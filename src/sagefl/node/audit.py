@@ -30,6 +30,7 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         self.path, self.head = path, GENESIS
+        self._waiting: list[bytes] = []  # lines for which the disk had no room yet
 
     def resume(self, round: int) -> None:
         """Go on after the last line; rounds from `round` on are about to be run again."""
@@ -38,17 +39,26 @@ class Audit:
             self.enter({"resumed": round})
 
     def enter(self, content: Mapping[str, Any]) -> None:
-        """Add a line, whole and on disk, or not at all."""
+        """Add a line; one that cannot be written waits for the next, and `OSError` says so."""
         line = {**content, "prev": self.head}
-        head = _hash(line)
-        written = f"{json.dumps({**line, 'hash': head})}\n".encode()
+        self.head = _hash(line)
+        self._waiting.append(f"{json.dumps({**line, 'hash': self.head})}\n".encode())
+        self.flush()
+
+    def flush(self) -> None:
+        """Write every line that waits."""
+        while self._waiting:
+            self._append(self._waiting[0])
+            del self._waiting[0]
+
+    def _append(self, written: bytes) -> None:
+        """Whole and on disk, or not at all."""
         with self.path.open("ab", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if file.write(written) != len(written):
                 file.truncate(end)
                 raise OSError(errno.ENOSPC, "no space for a line")
             os.fsync(file.fileno())
-        self.head = head
 
 
 def row_hash(row: Mapping[str, Any]) -> str:

@@ -378,7 +378,7 @@ class Node:
             states["selector"] = encode(self.state)
         with self._clock.phase("checkpoint"):
             self.published.writing = self.recorder.checkpoint(
-                self.round, self.learner.population, self._checkpoint_identity, states
+                self.round, self.learner.population, self._checkpoint_identity, states, self.audit.flush
             )
 
     def _report(self, phase: str) -> None:

@@ -36,6 +36,7 @@ class NodeRecorder(Recorder):
         self.config, self.journal = config, journal
         self.run_config = config.run_config()
         self._classes = None if mechanism is None else mechanism.classes
+        self._waiting: list[tuple[int, Recorded]] = []  # losses for which the disk had no room yet
 
     def prepare(self) -> None:
         """Create the directory unless it exists."""
@@ -66,10 +67,17 @@ class NodeRecorder(Recorder):
             return False
         return True
 
-    def checkpoint(self, round: int, population: Population, identity: str, states: dict[str, Any]) -> bool:
-        """Write the tables and a checkpoint that goes on with `round`; False if that failed."""
+    def checkpoint(
+        self, round: int, population: Population, identity: str, states: dict[str, Any], first: Callable[[], None]
+    ) -> bool:
+        """Write what waits, `first`, the tables, and then a checkpoint that goes on with `round`; False if that failed.
+
+        So whatever a checkpoint follows upon is on disk: nothing is lost with a crash, only done again.
+        """
 
         def write() -> None:
+            self._write_losses()
+            first()
             self.write()
             checkpoint.save(self.directory.path, round, population, identity, states)
 
@@ -80,8 +88,14 @@ class NodeRecorder(Recorder):
         if self.config.evaluation.losses == "none" or not result.losses:
             return
         record = Recorded.of(self.config.number, result.decision, *next(iter(result.losses.items())))
-        path = losses_path(self.directory.path, round)
-        self.attempt(f"losses of round {round}", lambda: write_losses(path, [record], self._classes))
+        self._waiting.append((round, record))
+        self.attempt(f"losses of round {round}", self._write_losses)
+
+    def _write_losses(self) -> None:
+        while self._waiting:
+            round, record = self._waiting[0]
+            write_losses(losses_path(self.directory.path, round), [record], self._classes)
+            del self._waiting[0]
 
     def forget_losses(self, first: int) -> None:
         """Remove the losses of rounds that will be run again."""
