@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed# and what tests and documentation need
 # Tests start hundreds of short processes: keep compiled files, also where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow lint types unit lock docs setup bench clean
+.PHONY: demo test test-slow test-lowest lint types unit lock docs setup bench clean
 
 setup: $(STAMP)
 
@@ -46,6 +46,9 @@ unit: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
+
+test-lowest: # the oldest versions that pyproject.toml allows, in build/lowest; torch as in constraints.txt
+	PYTHON=$(PYTHON) tools/lowest.sh build/lowest
 
 lock: setup
 	$(BIN)/python -m pip install --quiet uv

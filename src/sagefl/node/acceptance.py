@@ -35,12 +35,15 @@ class Acceptance:
             return result
         kept, before = self.learner.kept(), self.learner.safety_errors()
         self.learner.mix(round, result.mix)
+        after, samples = self.learner.safety_errors()
+        result = replace(result, tested=(before[0], after, samples))
         why = self._harm(before)
         if why is None:
             for peer in result.mix.peers:
                 self.presence.did_well(peer, HARM)
             return result
         self.learner.put_back(kept)
+        assert result.mix is not None
         for peer in self._culprits(round, result.mix, kept, before):
             rounds = self.presence.leave_alone(peer, HARM, round)
             self.journal.event("rolled-back", peer=self.names[peer], round=round, why=why, left_alone=rounds)

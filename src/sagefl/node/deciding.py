@@ -62,6 +62,7 @@ class ConsultationResult:
     rejected_models: int  # moved, refused, paid for
     rejected_bytes: int
     rolled_back: bool = False  # merged, found harmful, taken back
+    tested: tuple[int, int, int] | None = None  # errors on unseen samples before and after the merge, and how many
 
     @property
     def outcome(self) -> Outcome:

@@ -357,7 +357,7 @@ class Node:
         self.recorder.decisions.add([row])
         published = self.published.snapshots.find()
         model = "" if published is None else published.digest.hex()
-        entry = {"round": self.round, "row": row_hash(row), "model": model}
+        entry = {"round": self.round, "row": row_hash(row), "model": model, "tested": result.tested}
         self.recorder.attempt("audit log", lambda: self.audit.enter(entry))
         record = self.recorder.enter([row], evaluated, [client], round=self.round, restarts=result.restarts, **facts)
         self.recorder.time(self.round, self._clock)
