@@ -221,7 +221,7 @@ def test_every_decision_replays_from_its_record(survived: Arena) -> None:
 
 
 def test_no_merge_beyond_the_tolerance_survives_its_round(survived: Arena) -> None:
-    """By what the audit log says of every merge; and then on other samples, those that the nodes keep for evaluation."""
+    """By what the audit log says of every merge; and on other samples, those that nodes keep for evaluation."""
     merges, taken_back, config = 0, 0, NodeConfig.read(survived.home / "node-0" / "node.toml")
     data = load(config.data.dataset)
     dealt = Federation.build(

@@ -31,20 +31,20 @@ class Acceptance:
 
     def merge(self, round: int, result: ConsultationResult) -> ConsultationResult:
         """Carry out what a decision ended with; the result says whether it was taken back."""
-        if result.mix is None:
+        mix = result.mix
+        if mix is None:
             return result
         kept, before = self.learner.kept(), self.learner.safety_errors()
-        self.learner.mix(round, result.mix)
+        self.learner.mix(round, mix)
         after, samples = self.learner.safety_errors()
         result = replace(result, tested=(before[0], after, samples))
         why = self._harm(before)
         if why is None:
-            for peer in result.mix.peers:
+            for peer in mix.peers:
                 self.presence.did_well(peer, HARM)
             return result
         self.learner.put_back(kept)
-        assert result.mix is not None
-        for peer in self._culprits(round, result.mix, kept, before):
+        for peer in self._culprits(round, mix, kept, before):
             rounds = self.presence.leave_alone(peer, HARM, round)
             self.journal.event("rolled-back", peer=self.names[peer], round=round, why=why, left_alone=rounds)
         return replace(result, mix=None, rolled_back=True)
