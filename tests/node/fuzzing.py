@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,8 +24,12 @@ with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "
     from sagefl.node.errors import Fault, NodeError
     from sagefl.node.gate import NAME_HEADER
     from sagefl.node.identity import Refused, _read_revocations
+    from sagefl.node.journal import Journal
+    from sagefl.node.keeper import Keeper
     from sagefl.node.loop import Node
+    from sagefl.node.registry import Registry
     from sagefl.node.service import PeerService
+    from sagefl.node.ticket import Ticket
     from sagefl.node.verify import decode_answers, decode_block, fits
     from sagefl.node.wire import node_pb2 as wire
     from sagefl.node.wire.rpc import handlers_of
@@ -142,7 +147,24 @@ def files() -> Callable[[bytes], None]:
     return one
 
 
-TARGETS = {"gate": gate, "answers": answers, "block": block, "files": files}
+def keeper() -> Callable[[bytes], None]:
+    """Any bytes as a question of a stranger to the keeper, and as a ticket."""
+    asked = Keeper(Registry.create(HOME / "kept", "127.0.0.1:7440"), Journal())
+    paths = sorted(asked._routes)
+
+    def one(data: bytes) -> None:
+        path = paths[data[0] % len(paths)] if data else paths[0]
+        request = json.dumps({"secret": "00", "address": "a:1", "request": data.decode(errors="replace")}).encode()
+        for raw in (data[1:], request):
+            status, _ = asked.answer(path, raw, None, "somewhere")
+            assert status in (400, 403), status
+        with contextlib.suppress(NodeError):
+            Ticket.parse(data.decode(errors="replace"))
+
+    return one
+
+
+TARGETS = {"gate": gate, "answers": answers, "block": block, "files": files, "keeper": keeper}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ SECONDS = 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["gate", "answers", "block", "files"])
+@pytest.mark.parametrize("target", ["gate", "answers", "block", "files", "keeper"])
 def test_nothing_that_others_send_raises_what_is_not_expected(target: str, tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris is there for Linux alone")
     (tmp_path / "corpus").mkdir()
