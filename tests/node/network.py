@@ -18,7 +18,7 @@ def ip(*words: str) -> bool:
 
 
 def namespace(name: str) -> str:
-    return f"sagefl-{name}"
+    return f"sagefl-{os.getpid()}-{name}"  # another test process may have hosts of its own
 
 
 def on(name: str) -> list[str]:
