@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cryptography import x509
 from federation import SETTINGS, in_thread, tiny, tiny_arrays
 from hypothesis import given
 from hypothesis import strategies as st
+from test_members import until
 from typer.testing import CliRunner
 
 from sagefl.cli import app
@@ -40,13 +41,6 @@ from sagefl.node.roster import Roster
 from sagefl.node.status import read_status
 from sagefl.node.swarm import free_ports
 from sagefl.node.ticket import Ticket
-
-
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 class Kept:
