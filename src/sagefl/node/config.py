@@ -26,6 +26,7 @@ from ..runs.sections import (
 )
 from ..runs.sections import PrivacyConfig as RunPrivacy
 from ..selection.private import RandomisedResponse
+from .errors import NodeError
 from .identity import NAME
 from .limits import Limits
 
@@ -259,6 +260,15 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"an address is written host:port, got {address!r}")
     return host.strip("[]"), int(port)
+
+
+def typed_address(address: str) -> str:
+    """An address as somebody typed it; a mistake is theirs to mend."""
+    try:
+        host_and_port(address)
+    except ValueError as error:
+        raise NodeError(str(error)) from None
+    return address
 
 
 def is_loopback(address: str) -> bool:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..runs.files import write_text
-from .config import KeeperConfig, NeighbourConfig, NodeConfig, host_and_port
+from .config import KeeperConfig, NeighbourConfig, NodeConfig, host_and_port, typed_address
 from .errors import NodeError
 from .identity import PEM, Identity, common_name, fingerprint, key_bytes, write_public, write_secret
 from .roster import KEEPER
@@ -35,7 +35,7 @@ def join(text: str, folder: Path | None, listen: str, address: str | None = None
     """Become the member that a ticket names; returns its config and the folder that holds it as `node.toml`."""
     ticket = Ticket.parse(text)
     folder = folder or Path(ticket.name)
-    where = address or listen
+    where = typed_address(address or typed_address(listen))
     if host_and_port(where)[0] in ("0.0.0.0", "::"):
         raise NodeError(f"others cannot reach this node at {where}: say --address host:port")
     if (folder / "node.toml").exists():

@@ -23,7 +23,7 @@ from typing import Any
 from cryptography import x509
 
 from ..signals import stoppable
-from .config import host_and_port
+from .config import host_and_port, typed_address
 from .errors import NodeError
 from .identity import names_in
 from .journal import Journal
@@ -198,7 +198,7 @@ class _Question(BaseHTTPRequestHandler):
 
 def run_keeper(folder: Path, listen: str, address: str | None, degree: int | None, *, invites: bool) -> None:
     """Serve a federation's keeper until it is stopped."""
-    registry = Registry.create(folder, address or listen, degree)
+    registry = Registry.create(folder, address or typed_address(listen), degree)
     journal = Journal(folder / "events.log", sys.stdout)
     server = KeeperServer(Keeper(registry, journal, invites=invites), listen)
     over = threading.Event()

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from ..runs.config import read_toml
 from ..runs.files import write_text
-from .config import NodeConfig, host_and_port
+from .config import NodeConfig, host_and_port, typed_address
 from .errors import NodeError
 from .identity import CA_DAYS, LIST_DAYS, PEM, Authority, fingerprint, now
 from .roster import KEEPER, Roster
@@ -47,7 +47,7 @@ class Registry:
     @classmethod
     def create(cls, folder: Path, address: str, degree: int | None = None) -> Registry:
         """The federation in `folder`, made if there is none, whose keeper is reached at `address`."""
-        host_and_port(address)
+        typed_address(address)
         home = folder / "authority"
         authority = Authority(home) if (home / "ca.key").exists() else Authority.create(home)
         if not (folder / KEEPER / "node.key").exists():
