@@ -9,7 +9,8 @@ import pytest
 
 from sagefl import SageOS, SageOSTable, replay
 from sagefl.study import audit
-from sagefl.study.claims import Verdict, judge
+from sagefl.study.claims import Verdict
+from sagefl.study.judging import judge
 from sagefl.study.published import SEED, published
 from sagefl.study.results import Configuration, Result, Results
 from sagefl.study.statements import STATEMENTS

@@ -20,8 +20,8 @@ from sagefl.study.claims import (
     RunTest,
     Untestable,
     Verdict,
-    judge,
 )
+from sagefl.study.judging import judge
 from sagefl.study.measures import column, gap, matched, smallest_step, trend, win_share, wins
 from sagefl.study.published import published
 from sagefl.study.results import Configuration, Result, Results

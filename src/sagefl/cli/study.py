@@ -55,7 +55,7 @@ def init(
 
 @group.command()
 def run(
-    what: Annotated[str, typer.Argument(metavar="STUDY", help="FILE.toml, paper, beyond, confirmation or worlds.")],
+    what: Annotated[str, typer.Argument(metavar="STUDY", help="FILE.toml, paper, gap, beyond, confirmation or worlds.")],
     preset: Annotated[
         str | None, typer.Option(help="A scale from the file; of the paper: smoke (minutes), laptop (hours), paper.")
     ] = None,
@@ -93,7 +93,7 @@ def run(
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="The paper by its own tables only; runs nothing.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Report on the cells that are done; runs nothing.")] = False,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Report on the cells that are done, or stand in --out or --known.")] = False,
     no_sweeps: Annotated[bool, typer.Option("--no-sweeps", help="Leave out the paper's replay sweeps.")] = False,
     no_pages: Annotated[
         bool, typer.Option("--no-pages", help="Leave out the pages of the runs themselves (some MB each).")
@@ -103,8 +103,9 @@ def run(
 ) -> None:
     """Run a study: methods x worlds x seeds. A file of your own, or one that comes with sagefl.
 
-    FILE.toml: `sagefl study init` writes one to start from. paper: does the paper hold, claim by claim. beyond and
-    confirmation: certificates beyond the paper against gossip. worlds: where does choosing pay?
+    FILE.toml: `sagefl study init` writes one to start from. paper: does the paper hold, claim by claim. gap: what makes
+    its rules that always commit lose. beyond and confirmation: certificates beyond the paper against gossip. worlds:
+    where does choosing pay?
     """
     with friendly_errors():
         from ..study import paper as papers
@@ -129,7 +130,9 @@ def run(
         design = papers.design(preset, **axes) if what == "paper" else Design.read(what, preset, **axes)
         if from_:
             return _conclude(Findings.read(design, from_, command_line()), out, screen, brief=brief)
-        study = Study(design, cells, out=out, known=known or [])
+        place = out or Path("results") / design.name
+        held = [place] if no_run and not known and (place / "cells.csv").is_file() else []
+        study = Study(design, cells, out=place, known=known or held)
         if status:
             return show_status(study, screen)
         if not no_run:
@@ -204,15 +207,15 @@ def _show_comparisons(findings: Findings, screen: Console, *, brief: bool) -> No
 
 
 def _show_claims(findings: Findings, screen: Console, *, brief: bool) -> None:
-    from ..study.report import count
+    from ..study.report import counted
 
     if not brief:
-        rows = [(j.claim.id, j.tables.verdict.value, j.runs.short) for j in findings.judged]
-        heads = ("claim", "by its own tables", "by these runs")
+        rows = [(j.claim.id, j.tables.verdict.value, j.printed.short, j.runs.short) for j in findings.judged]
+        heads = ("claim", "by its own tables", "as printed, one run a cell", "over seeds")
         screen.print()
         screen.print(table(heads, rows, left=heads))
-    screen.print(f"\nBy the paper's own tables: {count([j.tables for j in findings.judged])}")
-    screen.print(f"By these runs: {count([j.runs for j in findings.judged])}")
+    for line in findings.answer or counted(findings):
+        screen.print(f"\n{line}")
 
 
 def _show_tables(findings: Findings, screen: Console) -> None:
@@ -225,8 +228,8 @@ def _show_tables(findings: Findings, screen: Console) -> None:
 
 
 def _show_audit(findings: Findings, out: Path | None, screen: Console, *, brief: bool) -> None:
+    from ..study.answer import count
     from ..study.claims import Verdict
-    from ..study.report import count
 
     if not brief:
         _show_tables(findings, screen)

@@ -34,6 +34,10 @@ wholly on the other side at the level corrected for their number. A count of k o
 of the configurations. A number holds if the interval of ours minus published, on the same configurations, lies within
 the stated band, and fails if wholly outside. What cannot vary by seed is decided by one. Configurations that were not
 run are left out and counted, and every verdict is about the scale that was run, not about the paper's.
+By the paper's own standard: one run a cell and no interval, as it was printed. The same tests are made on the first
+seed's runs alone, and their numbers are set beside the published ones of the same configurations: reproduced as printed
+if every one comes out as stated, not reproduced if not. A claim about configurations that were not run stays open; only
+"in every configuration" is refuted by a single one.
 """.split()
 )
 
@@ -49,6 +53,12 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided at these seeds"
     MISSING = "cells missing"
     NOT_RUNS = "not about runs"
+    REPRODUCED = "reproduced as printed"
+    NOT_REPRODUCED = "not reproduced"
+    OPEN = "open: cells missing"
+
+
+_DIRECTIONS = ("points the claimed way", "points against it")
 
 
 @dataclass(frozen=True)
@@ -59,13 +69,15 @@ class Finding:
     detail: str
     scope: str = ""  # which configurations and how many seeds
     leans: bool | None = None  # where undecided: whether these runs point the claimed way
+    whole: bool = True  # whether every configuration that the claim speaks of was run
 
     @property
     def short(self) -> str:
-        """The verdict; where it is undecided, with the direction."""
+        """The verdict; where it is undecided or open, with the direction."""
         if self.leans is None:
             return self.verdict.value
-        return f"{self.verdict} ({'points the claimed way' if self.leans else 'points against it'})"
+        words = ("so far as printed", "so far not") if self.verdict is Verdict.OPEN else _DIRECTIONS
+        return f"{self.verdict} ({words[not self.leans]})"
 
     def __str__(self) -> str:
         return f"{self.short}: {self.detail}" + (f" [{self.scope}]" if self.scope else "")
@@ -94,27 +106,6 @@ class Claim:
     where: str
     table_test: TableTest
     run_test: RunTest
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A claim with its two findings."""
-
-    claim: Claim
-    tables: Finding
-    runs: Finding
-
-
-def judge(claims: Sequence[Claim], published: Results, ours: Results | None) -> list[Judged]:
-    """Both verdicts on every claim; without runs of ours the second is `cells missing`."""
-    none = Finding(Verdict.MISSING, "no runs")
-    judged = []
-    for claim in claims:
-        found = claim.run_test.runs(ours, published) if ours else none
-        if not ours and isinstance(claim.run_test, NotRun):
-            found = claim.run_test.runs(Results(), published)
-        judged.append(Judged(claim, claim.table_test.tables(published), found))
-    return judged
 
 
 # On the tables ------------------------------------------------------------------------------------------------------
@@ -202,6 +193,15 @@ class _Replicated:
         return f"{len(self.configurations)} of {self.possible} configurations{f': {names}' if names else ''}; {seeds}"
 
     @property
+    def whole(self) -> bool:
+        return len(self.configurations) == self.possible and self.configurations == self.theirs
+
+    @property
+    def theirs(self) -> tuple[Configuration, ...]:
+        """The published configurations that ours stand beside."""
+        return tuple(counterpart(c) for c in self.configurations)
+
+    @property
     def estimate(self) -> Estimate:
         return estimate(list(self.values.values()))
 
@@ -250,10 +250,23 @@ def _shown(measure: Measure, e: Estimate) -> str:
     return f"{measure.show(e.mean)}, {LEVEL:.0%} interval {a:.4g} to {b:.4g}"
 
 
-def _finding(verdict: Verdict | None, leans: bool, detail: str, scope: str) -> Finding:
+def _finding(verdict: Verdict | None, leans: bool, detail: str, scope: str, whole: bool) -> Finding:
     if verdict is not None and verdict is not Verdict.UNDECIDED:
-        return Finding(verdict, detail, scope)
-    return Finding(Verdict.UNDECIDED, detail, scope, leans)
+        return Finding(verdict, detail, scope, whole=whole)
+    return Finding(Verdict.UNDECIDED, detail, scope, leans, whole)
+
+
+def _beside(measure: Measure, published: Results, configurations: Sequence[Configuration]) -> str:
+    """The published value on the same configurations, where there is one."""
+    theirs = measure.at(published, SEED, configurations)
+    there = theirs is not None and len(theirs.configurations) == len(configurations)
+    return f", published {measure.show(theirs.value)} there" if theirs and there else ""
+
+
+def told(measure: Measure, ours: Results, published: Results) -> tuple[str, str] | None:
+    """A measure of runs, and the published value of the same configurations; None where cells are missing."""
+    found = _replicate(measure, ours, published)
+    return None if found is None else (_shown(measure, found.estimate), _beside(measure, published, found.theirs))
 
 
 @dataclass(frozen=True)
@@ -271,8 +284,9 @@ class _Side:
             return _missing(self.measure)
         e, above = found.estimate, self.sign == ">"
         low, high = (self.bound, inf) if above else (-inf, self.bound)
-        detail = f"{self.measure.name} {_shown(self.measure, e)} (claimed {self.sign} {self.bound:g})"
-        return _finding(_decide(e, low, high), low < e.mean < high, detail, found.scope)
+        theirs = _beside(self.measure, published, found.theirs)
+        detail = f"{self.measure.name} {_shown(self.measure, e)}{theirs} (claimed {self.sign} {self.bound:g})"
+        return _finding(_decide(e, low, high), low < e.mean < high, detail, found.scope, found.whole)
 
 
 class Above(_Side):
@@ -305,9 +319,15 @@ class Near:
         if printed is None:
             return Finding(Verdict.MISSING, f"nothing is published for {', '.join(map(str, found.configurations))}")
         e = estimate([v - printed for v in found.values.values()])
-        said = f"published {self.measure.show(printed)} there" if self.value is None else f"claimed {printed:g}"
-        detail = f"{self.measure.name} {_shown(self.measure, found.estimate)}, {said} (band {self.band:g})"
-        return _finding(_decide(e, -self.band, self.band), abs(e.mean) < self.band, detail, found.scope)
+        theirs = _beside(self.measure, published, found.theirs)
+        said = (
+            f", published {self.measure.show(printed)} there"
+            if self.value is None
+            else f"{theirs}, claimed {printed:g}"
+        )
+        detail = f"{self.measure.name} {_shown(self.measure, found.estimate)}{said} (band {self.band:g})"
+        within = abs(e.mean) < self.band
+        return _finding(_decide(e, -self.band, self.band), within, detail, found.scope, found.whole)
 
     def _printed(self, published: Results, configurations: Sequence[Configuration]) -> float | None:
         if self.value is not None:
@@ -333,14 +353,17 @@ class Everywhere:
         estimates = {key: estimate([100 * v for v in values]) for key, values in gaps.items()}
         worst = min(estimates, key=lambda key: estimates[key].mean)
         right = sum(e.mean > EQUAL for e in estimates.values())
+        theirs = [100 * v for c, w in gaps for v in self._gaps(published, counterpart(c), w)]
+        printed = f", published {sum(v > EQUAL for v in theirs)} and {min(theirs):+.2f} there" if theirs else ""
         detail = (
             f"{self.metric} of {self.better} is above {' and '.join(self.worse)} in {right} of {len(estimates)} "
-            f"comparisons; the smallest is {estimates[worst].mean:+.2f} points ({worst[0]}, {worst[1]})"
+            f"comparisons; the smallest is {estimates[worst].mean:+.2f} points ({worst[0]}, {worst[1]}){printed}"
         )
         seeds = sorted({e.seeds for e in estimates.values()})
         counted = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         scope = f"{len({c for c, _ in gaps})} of {len(published.configurations)} configurations; {counted} seed(s)"
-        return _finding(self._verdict(list(estimates.values())), right == len(estimates), detail, scope)
+        whole = {(c, w) for c in published.configurations for w in self.worse} <= gaps.keys()
+        return _finding(self._verdict(list(estimates.values())), right == len(estimates), detail, scope, whole)
 
     def _gaps(self, ours: Results, c: Configuration, worse: str) -> list[float]:
         a, b = ours.by_seed(c, self.better, self.metric), ours.by_seed(c, worse, self.metric)
@@ -371,7 +394,7 @@ class Exactly:
             return _missing(self.measure)
         met = all(abs(v - self.value) <= 5e-4 for v in found.values.values())
         detail = f"{self.measure.name} {self.measure.show(found.estimate.mean)} (claimed {self.value:g})"
-        return Finding(Verdict.HOLDS if met else Verdict.FAILS, detail, found.scope)
+        return Finding(Verdict.HOLDS if met else Verdict.FAILS, detail, found.scope, whole=found.whole)
 
 
 @dataclass(frozen=True)
@@ -391,12 +414,15 @@ class All:
     _ORDER = (
         Verdict.CONTRADICTED,
         Verdict.FAILS,
+        Verdict.NOT_REPRODUCED,
         Verdict.MISSING,
+        Verdict.OPEN,
         Verdict.UNDECIDED,
         Verdict.UNTESTABLE,
         Verdict.NOT_RUNS,
         Verdict.SUPPORTED,
         Verdict.HOLDS,
+        Verdict.REPRODUCED,
     )
 
     def __init__(self, *tests: TableTest | RunTest) -> None:
@@ -404,15 +430,17 @@ class All:
 
     def tables(self, published: Results) -> Finding:
         """On the tables."""
-        return self._joined([t.tables(published) for t in self.tests])  # type: ignore[union-attr]
+        return self.joined([t.tables(published) for t in self.tests])  # type: ignore[union-attr]
 
     def runs(self, ours: Results, published: Results) -> Finding:
         """On runs."""
-        return self._joined([t.runs(ours, published) for t in self.tests])  # type: ignore[union-attr]
+        return self.joined([t.runs(ours, published) for t in self.tests])  # type: ignore[union-attr]
 
-    def _joined(self, findings: Sequence[Finding]) -> Finding:
+    def joined(self, findings: Sequence[Finding]) -> Finding:
+        """The findings of all tests as one."""
         verdict = min((f.verdict for f in findings), key=self._ORDER.index)
         scopes = dict.fromkeys(f.scope for f in findings if f.scope)
-        leanings = [f.leans for f in findings if f.verdict is Verdict.UNDECIDED]
-        leans = all(leanings) if verdict is Verdict.UNDECIDED and None not in leanings else None
+        leanings = [f.leans for f in findings if f.verdict is verdict]
+        open_ = verdict in (Verdict.UNDECIDED, Verdict.OPEN)
+        leans = all(leanings) if open_ and None not in leanings else None
         return Finding(verdict, "; ".join(f.detail for f in findings), " | ".join(scopes), leans)

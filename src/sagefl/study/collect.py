@@ -124,7 +124,7 @@ def _derived(values: dict[str, float]) -> dict[str, float]:
     }
 
 
-_CHECKED = ("pulled_worse", "pulled_excess")
+_CHECKED = ("pulled_worse", "pulled_excess", "cost_best_gain")
 
 
 def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
@@ -141,9 +141,20 @@ def _of_decisions(decisions: pl.DataFrame) -> dict[str, float]:
     }
     if checked.height:
         excess = checked["eval_pulled_risk"] - checked["eval_gossip_risk"]
-        shares = (float((excess > 0).mean() or 0.0), float(excess.mean() or 0.0))  # type: ignore[arg-type]
-        values |= dict(zip(_CHECKED, shares, strict=True))
+        values |= {"pulled_worse": float((excess > 0).mean() or 0.0), "pulled_excess": float(excess.mean() or 0.0)}  # type: ignore[arg-type]
+        values |= _passed_over(checked.filter(pl.col("reason") == "cost"))
     return values
+
+
+def _passed_over(stopped: pl.DataFrame) -> dict[str, float]:
+    """What the empirically best peer would have gained over gossip where probing stopped for its price.
+
+    In risk on evaluation data, which no rule sees; positive: taking that peer was the better way to stop.
+    """
+    rows = stopped.filter(pl.col("risks").list.len() == pl.col("eval_risks").list.len())
+    best = pl.col("eval_risks").list.get(pl.col("risks").list.arg_min())
+    gains = rows.select(pl.col("eval_risks").list.mean() - best).to_series()
+    return {"cost_best_gain": float(gains.mean())} if gains.len() else {}  # type: ignore[arg-type]
 
 
 def _by_thirds(decisions: pl.DataFrame) -> dict[str, float]:

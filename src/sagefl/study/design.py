@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from .account import draw_gains, draw_price, layouts
-from .claims import Claim, Judged, judge
+from .account import Sheet, draw_gains, draw_price, layouts
+from .claims import Claim
 from .collect import Record, read_records
 from .comparing import with_both
 from .errors import StudyError
 from .figures import CHARTS
+from .judging import Judged, judge
 from .matrix import Cell, scale_of
 from .published import STAND_INS
 from .report import write_report
@@ -52,6 +53,8 @@ class Design:
     charts: Sequence[Chart] = CHARTS
     trial: Trial | None = None  # methods that are compared with one of them
     published: Callable[[], Results] = Results  # what stands beside the runs
+    answer: Callable[[Findings], Sequence[str]] | None = None  # the lines that open the report
+    opening: Callable[[Findings], Sheet | None] | None = None  # the table after them
     scale: Sequence[str] = ()  # what to say about the scale beside what was run
     sweeps: bool = False  # whether recorded losses are replayed under other options
     small: bool = False  # whether cells are small enough to run several at a time by default
@@ -73,13 +76,17 @@ class Design:
         """A study of a TOML file, or one that comes with sagefl by name, at the scale of a preset.
 
         `first` takes only the first so many methods; `+ID` in `methods` adds to those of the file. `axes` are other
-        `datasets`, `topologies` or `alphas` of its grid; `overrides` are config keys that win over the file's.
+        `datasets`, `topologies` or `alphas` of its grid; `overrides` are config keys that win over the file's. Stages
+        of the file say what comes first; with methods or seeds of the caller's, the matrix alone is run.
         """
         spec, text, name = read_spec(source, preset)
         spec = spec.narrowed(**axes)
         added = [m[1:] for m in methods if m.startswith("+")]
         chosen = [m for m in methods if not m.startswith("+")] or list(spec.methods[:first])
-        cells = spec.cells(list(dict.fromkeys([*chosen, *added])), seeds, overrides)
+        if chosen != list(spec.methods) or seeds:
+            cells = spec.cells(list(dict.fromkeys([*chosen, *added])), seeds, overrides)
+        else:
+            cells = spec.staged(added, overrides)
         trial = spec.trial()
         if trial is not None and (added or chosen != list(spec.methods[: len(chosen)])):
             trial = replace(trial, methods=tuple(dict.fromkeys([*trial.methods, *chosen, *added])))
@@ -131,6 +138,16 @@ class Findings:
     def judged(self) -> list[Judged]:
         """A verdict on every claim."""
         return judge(self.design.claims, self.published, self.ours or None)
+
+    @cached_property
+    def answer(self) -> list[str]:
+        """The lines that open the report; none where the design has none."""
+        return list(self.design.answer(self)) if self.design.answer else []
+
+    @cached_property
+    def opening(self) -> Sheet | None:
+        """The table after them."""
+        return self.design.opening(self) if self.design.opening else None
 
     @cached_property
     def tables(self) -> list[Table]:

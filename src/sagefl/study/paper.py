@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from .answer import five_lines, headroom_sheet
 from .design import Design, Findings, made_by
 from .figures import CHARTS
 from .matrix import Cell
@@ -19,6 +20,8 @@ PAPER = Design(
     claims=STATEMENTS,
     charts=(stopping, stop32, *CHARTS),
     published=published,
+    answer=five_lines,
+    opening=headroom_sheet,
     scale=("the paper: K = 50, T = 250, whole local epochs, encoder-decoder, one run per cell",),
     sweeps=True,
 )
@@ -28,7 +31,9 @@ PAPER = Design(
 def design(preset: str | None = None, **axes: Any) -> Design:
     """The paper's study at a preset's scale; axes as of `Design.read`, those left empty are the preset's own."""
     read = Design.read("paper", preset, **axes)
-    return replace(PAPER, name=read.name, cells=read.cells, small=read.small, source=read.source)
+    return replace(
+        PAPER, name=read.name, cells=read.cells, small=read.small, keeps=not read.small, source=read.source
+    )
 
 
 def plan(preset: str, **axes: Any) -> Sequence[Cell]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from .account import WORDS, comparisons_csv, primary_lines, sheets
 from .account import to_markdown as to_account
+from .answer import count
 from .canvas import inline
-from .claims import RULE, Finding, Judged, Verdict
+from .claims import RULE, Finding, Verdict
 from .collect import write_records
 from .comparing import compare
+from .judging import Judged
 from .render import blocks, to_csv, to_latex, to_markdown
 from .sweeps import SweepRow, write_sweeps
 
@@ -73,6 +74,8 @@ def to_page(findings: Findings) -> str:
         plain=_plain,
         words=WORDS,
         counted=list(counted(findings)),
+        answer=findings.answer,
+        opening=findings.opening,
         measured=bool(findings.records),
         published=bool(findings.published),
         scale=findings.scale,
@@ -99,12 +102,7 @@ def counted(findings: Findings) -> Iterator[str]:
         yield f"By the paper's own tables: {count([j.tables for j in findings.judged])}."
     if findings.records:
         yield f"By these runs: {count([j.runs for j in findings.judged])}."
-
-
-def count(findings: Sequence[Finding]) -> str:
-    """Verdicts in numbers."""
-    found = Counter(f.verdict for f in findings)
-    return ", ".join(f"{found[v]} {v}" for v in Verdict if found[v])
+        yield f"By the paper's own standard, one run a cell: {count([j.printed for j in findings.judged])}."
 
 
 def _plain(text: str) -> str:
@@ -112,9 +110,16 @@ def _plain(text: str) -> str:
     return text.replace("**", "").replace("`", "").replace("*", "")
 
 
+_TONES = {
+    **dict.fromkeys((Verdict.SUPPORTED, Verdict.HOLDS, Verdict.REPRODUCED), "good"),
+    **dict.fromkeys((Verdict.CONTRADICTED, Verdict.FAILS, Verdict.NOT_REPRODUCED), "bad"),
+    **dict.fromkeys((Verdict.UNDECIDED, Verdict.OPEN), "open"),
+}
+
+
 def _tone(finding: Finding) -> str:
-    tone = finding.verdict.split()[0]
-    return tone if tone in ("supported", "holds", "contradicted", "fails", "undecided") else "other"
+    """The class of a verdict's colour."""
+    return _TONES.get(finding.verdict, "other")
 
 
 _SHARES = {  # head -> what is shown of a row, in per cent
@@ -145,25 +150,34 @@ def _sweeps(rows: Sequence[SweepRow]) -> Iterator[tuple[str, str, list[str]]]:
 
 def claims_markdown(findings: Findings) -> str:
     """The claims as a Markdown page."""
-    out = ["# Claims", "", *counted(findings), "", RULE, ""]
+    opening = [f"{n}. {line}" for n, line in enumerate(findings.answer, start=1)] or list(counted(findings))
+    out = ["# Claims", "", *opening, "", RULE, ""]
     for j in findings.judged:
         out += [f"## {j.claim.id}", "", f"> {j.claim.quote}", "", j.claim.where, ""]
         out += [f"- By its tables: {j.tables}"] if findings.published else []
-        out += [f"- By these runs: {j.runs}"] if findings.records else []
+        out += [f"- As printed: {j.printed}", f"- Over seeds: {_seeds(j)}"] if findings.records else []
         out.append("")
     return "\n".join(out)
+
+
+def _seeds(j: Judged) -> str:
+    """What the runs say over seeds; its numbers only where they are others than those of one run a cell."""
+    return j.runs.short if j.runs.detail == j.printed.detail else str(j.runs)
 
 
 def claims_csv(judged: Sequence[Judged]) -> str:
     """One line per claim."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ("id", "where", "quote", "tables", "tables_detail", "runs", "runs_leans", "runs_detail", "runs_scope")
-    )
+    parts = ("", "_leans", "_detail", "_scope")
+    heads = [f"{by}{part}" for by in ("runs", "printed") for part in parts]
+    writer.writerow(("id", "where", "quote", "tables", "tables_detail", *heads))
     for j in judged:
-        leans = "" if j.runs.leans is None else "for" if j.runs.leans else "against"
         tables = (j.tables.verdict.value, j.tables.detail)
-        runs = (j.runs.verdict.value, leans, j.runs.detail, j.runs.scope)
-        writer.writerow((j.claim.id, j.claim.where, j.claim.quote, *tables, *runs))
+        writer.writerow((j.claim.id, j.claim.where, j.claim.quote, *tables, *_columns(j.runs), *_columns(j.printed)))
     return text.getvalue()
+
+
+def _columns(finding: Finding) -> tuple[str, str, str, str]:
+    leans = "" if finding.leans is None else "for" if finding.leans else "against"
+    return finding.verdict.value, leans, finding.detail, finding.scope

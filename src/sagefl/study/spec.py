@@ -24,8 +24,9 @@ from .errors import StudyError
 from .matrix import Cell
 from .results import Configuration
 
-SHIPPED = ("paper", "beyond", "confirmation", "worlds")
+SHIPPED = ("paper", "gap", "beyond", "confirmation", "worlds")
 ALIKE = "two worlds look the same in tables: give each of [[worlds]] a name of its own"
+_AXES = {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.alpha"}  # of a grid, by name
 _TOLD = {"data.dataset", "data.alpha", "topology", "topology.kind"}  # keys that tell worlds apart without a name
 
 
@@ -73,6 +74,26 @@ class Trial:
         return self.names.get(method, method)
 
 
+class Stage(_Keys):
+    """A part of the matrix that is run before the rest, with methods and seeds of its own."""
+
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    datasets: tuple[str, ...] = ()
+    topologies: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = ()
+
+    @property
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """The part of the grid that it names."""
+        return {axis: getattr(self, axis) for axis in _AXES}
+
+    def within(self, axes: Mapping[str, Sequence[Any]]) -> Stage | None:
+        """What is left of it where only these values of some axes are asked for."""
+        left = {axis: tuple(v for v in of if not axes.get(axis) or v in axes[axis]) for axis, of in self.axes.items()}
+        return self.model_copy(update=left) if all(left[axis] or not self.axes[axis] for axis in left) else None
+
+
 class _World(NamedTuple):
     name: str
     keys: dict[str, Any]
@@ -90,6 +111,7 @@ class Spec(_Keys):
     grid: dict[str, tuple[Any, ...]] = {}
     seeds: tuple[int, ...] = (1, 2, 3)
     order: tuple[Literal["methods", "worlds", "seeds"], ...] = ("seeds", "worlds", "methods")  # outermost first
+    stages: tuple[Stage, ...] = ()  # what is run first, in this order; the rest of the matrix follows
     references: tuple[str, ...] = ()
     primary: tuple[Primary, ...] = ()
     report: tuple[str, ...] = ("client", "accuracy")
@@ -111,7 +133,8 @@ class Spec(_Keys):
         """Refuse what could only fail after the runs."""
         from ..methods import method
 
-        for spec in self.methods:
+        staged = [spec for stage in self.stages for spec in stage.methods]
+        for spec in (*self.methods, *staged):
             id, options = parse_method(spec)
             method(id, **options)
         if sorted(self.order) != ["methods", "seeds", "worlds"]:
@@ -128,7 +151,7 @@ class Spec(_Keys):
                 raise StudyError(f"report: no run has a number {measure!r}{close}; there are {', '.join(known)}")
         if not self.report:
             return
-        named = {"references": self.references, "primary": [p.method for p in self.primary], "against": [self.against]}
+        named = {"stages": staged, "references": self.references, "primary": [p.method for p in self.primary], "against": [self.against]}
         for key, specs in named.items():
             for spec in specs:
                 if spec not in self.methods:
@@ -146,20 +169,29 @@ class Spec(_Keys):
 
     def narrowed(self, **axes: Sequence[Any]) -> Spec:
         """With other values of the grid's data sets, topologies or alphas; those left empty stay."""
-        grid, keys = dict(self.grid), {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.alpha"}
+        grid = dict(self.grid)
         for axis, values in axes.items():
             if not values:
                 continue
-            if (key := keys[axis]) not in grid:
+            if (key := _AXES[axis]) not in grid:
                 raise StudyError(f"this study has no {axis} to choose from: its file has no {key!r} in [grid]")
             kinds = {known["kind"]: known for known in grid[key]} if axis == "topologies" else {}
             grid[key] = tuple(kinds.get(v, {"kind": v}) if axis == "topologies" else v for v in values)
-        return self.model_copy(update={"grid": grid})
+        stages = [stage.within(axes) for stage in self.stages]
+        return self.model_copy(update={"grid": grid, "stages": tuple(stage for stage in stages if stage)})
+
+    def staged(self, added: Sequence[str] = (), overrides: Mapping[str, Any] | None = None) -> list[Cell]:
+        """All runs: those of the stages first, then the rest of the matrix; `added` methods belong to all of them."""
+        parts = [(self.narrowed(**stage.axes), stage.methods, stage.seeds) for stage in self.stages]
+        made = []
+        for spec, methods, seeds in (*parts, (self, (), ())):
+            made += spec.cells(list(dict.fromkeys([*(methods or self.methods), *added])), seeds, overrides)
+        return list({cell.config.digest: cell for cell in made}.values())
 
     def cells(
         self, methods: Sequence[str] = (), seeds: Sequence[int] = (), overrides: Mapping[str, Any] | None = None
     ) -> list[Cell]:
-        """The runs, in the file's order; the same run twice is one."""
+        """The runs of the matrix, in the file's order; the same run twice is one."""
         worlds, methods = self._worlds(), list(methods or self.methods)
         places = []
         for m, (w, world) in product(range(len(methods)), enumerate(worlds)):
@@ -175,7 +207,7 @@ class Spec(_Keys):
         """What is compared; None where nothing is."""
         if not self.report:
             return None
-        cells = self.cells()
+        cells = self.staged()
         if len({(cell.configuration, cell.method, cell.seed) for cell in cells}) < len(cells):
             raise StudyError(ALIKE)
         worlds = tuple(dict.fromkeys(cell.configuration for cell in cells))
@@ -236,4 +268,4 @@ def read_spec(source: Path | str, preset: str | None = None) -> tuple[Spec, str,
         raise StudyError(f"unknown preset {chosen!r}{nearest(chosen, presets)}; {there}")
     spec = checked(Spec, merged(document, presets[chosen]) if chosen else document)
     spec.check()
-    return spec, text, f"{name}-{chosen}" if chosen else name
+    return spec, text, name if chosen in (None, name) else f"{name}-{chosen}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..methods import methods
 from ..runs.intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
-from .results import Configuration, Results, show_method
+from .results import UPPER, Configuration, Results, show_method
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def build_tables(ours: Results, published: Results, layouts: Sequence[Layout] = 
 
 
 def _columns(groups: Mapping[str, str], of: Sequence[str], **shown: Any) -> list[TableColumn]:
-    """A group of columns for each metric, a column for each method; one inspired by a paper is never the best."""
+    """A group of columns for each metric, a column for each method; the best of those that are ranked is marked."""
     return [
         TableColumn(m, k, group, show_method(m), **(shown if _ranked(m) else shown | {"best": ""}))
         for k, group in groups.items()
@@ -163,7 +163,8 @@ def _columns(groups: Mapping[str, str], of: Sequence[str], **shown: Any) -> list
 
 
 def _ranked(method: str) -> bool:
-    return not _fidelity(method).startswith("inspired by")
+    """Neither only inspired by a paper, nor an upper row."""
+    return method not in UPPER and not _fidelity(method).startswith("inspired by")
 
 
 def _methods(ours: Results, published: Results) -> tuple[str, ...]:
@@ -187,7 +188,9 @@ def _standing(columns: Sequence[TableColumn]) -> list[str]:
         "inspired by": "Only inspired by their papers, not ranked: {}.",
     }
     found = {kind: [show_method(m) for m in shown if _fidelity(m).startswith(kind)] for kind in kinds}
-    return [kinds[kind].format(", ".join(names)) for kind, names in found.items() if names]
+    said = [kinds[kind].format(", ".join(names)) for kind, names in found.items() if names]
+    upper = [show_method(m) for m in shown if m in UPPER]
+    return [*said, f"Upper rows, many models a round, not ranked: {', '.join(upper)}."] if upper else said
 
 
 def _fidelity(method: str) -> str:

@@ -1,0 +1,136 @@
+"""Does the paper hold? Five lines that open its report, and what there is to win at all, from what cells there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..runs.intervals import estimate
+from .account import Sheet
+from .claims import Finding, Verdict, told
+from .measures import column, gap
+from .results import UPPER, Configuration, Results, show_method
+
+if TYPE_CHECKING:
+    from .design import Findings
+
+TIE = 1.0  # the paper's own "sub-point margins are ties"
+_MEASURES = {"accuracy": "global", "client": "Client"}
+
+
+def five_lines(findings: Findings) -> list[str]:
+    """What was run, headroom, committing, SAGE-OS, and the verdicts in numbers."""
+    if not findings.ours:
+        return [f"Nothing was run. {_by_tables(findings)}"]
+    return [_what(findings), _headroom(findings), _committing(findings), _stopping(findings), _verdicts(findings)]
+
+
+def _what(findings: Findings) -> str:
+    ours, planned = findings.ours, len(findings.published.configurations)
+    names = f" ({', '.join(map(str, ours.configurations))})" if len(ours.configurations) <= 3 else ""
+    seeds = "seed" if len(ours.seeds) == 1 else "seeds"
+    return (
+        f"What was run: {len(findings.records)} cells in {len(ours.configurations)} of the paper's {planned} "
+        f"configurations{names}, {seeds} {', '.join(map(str, ours.seeds))}."
+    )
+
+
+def _headroom(findings: Findings) -> str:
+    gains = list(_gains(findings.ours))
+    if not gains:
+        return (
+            "Headroom: not known yet; no configuration has gossip beside averaging with many (d-psgd or average-all)."
+        )
+    largest = max(gain.points for gain in gains)
+    said = ", ".join(
+        f"{show_method(method)} {min(of):+.2f} to {max(of):+.2f}"
+        for method in UPPER
+        if (of := [gain.points for gain in gains if gain.method == method])
+    )
+    verdict = (
+        "less than a point above gossip, which the paper itself calls a tie: there is nothing for a selector to win"
+        if largest < TIE
+        else f"up to {largest:.2f} points above gossip: more models a round do help"
+    )
+    what = "averaging with many models a round minus gossip, points of global and Client accuracy"
+    return f"Headroom: {what}: {said}; {verdict}."
+
+
+def _committing(findings: Findings) -> str:
+    said = {m: told(gap("accuracy", m, "rg"), findings.ours, findings.published) for m in ("aq-128", "sage-nf")}
+    parts = [f"{show_method(m)} minus gossip {''.join(text)}" for m, text in said.items() if text]
+    return f'"Selectors that always commit lose to gossip": {"; ".join(parts) or "not run yet"}.'
+
+
+def _stopping(findings: Findings) -> str:
+    ours, published = findings.ours, findings.published
+    level = told(gap("accuracy", "sage-os", "rg"), ours, published)
+    if level is None:
+        return '"SAGE-OS matches gossip on a quarter of the evidence": not run yet.'
+    spent = {m: told(column(m, "budget", percent=True), ours, published) for m in ("sage-os", "sage-os-table")}
+    printed, cumulative = spent.values()
+    parts = [f"minus gossip {''.join(level)}"]
+    parts += [f"of the fixed budget it spends {''.join(printed)}"] if printed else []
+    parts += [f"{cumulative[0]} if the price is read as cumulative"] if cumulative else []
+    return f'"SAGE-OS matches gossip on a quarter of the evidence": {"; ".join(parts)}.'
+
+
+def _verdicts(findings: Findings) -> str:
+    return (
+        f"{_by_tables(findings)} By its own standard, one run a cell: {count([j.printed for j in findings.judged])}. "
+        f"Over seeds: {count([j.runs for j in findings.judged])}."
+    )
+
+
+def _by_tables(findings: Findings) -> str:
+    return f"Of {len(findings.judged)} claims by the paper's own tables: {count([j.tables for j in findings.judged])}."
+
+
+def count(findings: Sequence[Finding]) -> str:
+    """Verdicts in numbers, those that are open with their direction."""
+    found = Counter((f.verdict, f.short if f.verdict is Verdict.OPEN else f.verdict.value) for f in findings)
+    order = list(Verdict)
+    return ", ".join(
+        f"{n} {said}" for (_, said), n in sorted(found.items(), key=lambda p: (order.index(p[0][0]), p[0][1]))
+    )
+
+
+# What there is to win -------------------------------------------------------------------------------------------------
+
+
+class _Gain:
+    """What averaging with many gains over gossip in one configuration, paired by seed."""
+
+    def __init__(self, at: Configuration, method: str, metric: str, values: list[float]) -> None:
+        self.at, self.method, self.metric = at, method, metric
+        self.estimate = estimate(values)
+        self.points = self.estimate.mean
+
+    def __str__(self) -> str:
+        error = self.estimate.standard_error
+        return f"{self.points:+.2f}" + (f" ± {error:.2f}" if error is not None else "")
+
+
+def _gains(ours: Results) -> Iterator[_Gain]:
+    for at in ours.configurations:
+        for method in UPPER:
+            for metric in _MEASURES:
+                own, rg = ours.by_seed(at, method, metric), ours.by_seed(at, "rg", metric)
+                if shared := sorted(own.keys() & rg.keys()):
+                    yield _Gain(at, method, metric, [100 * (own[s] - rg[s]) for s in shared])
+
+
+def headroom_sheet(findings: Findings) -> Sheet | None:
+    """Averaging with many minus gossip, a row per configuration."""
+    gains = {(g.at, g.method, g.metric): str(g) for g in _gains(findings.ours)}
+    if not gains:
+        return None
+    columns = [(m, k) for m in UPPER for k in _MEASURES if any(key[1:] == (m, k) for key in gains)]
+    rows = [[str(at), *(gains.get((at, *c), "") for c in columns)] for at in dict.fromkeys(key[0] for key in gains)]
+    note = (
+        "Points over gossip, which moves one model a round; D-PSGD moves one from every neighbour, Average one from "
+        "everybody. One pull is not expected to give what all of them together do not. ±: standard error over seeds."
+    )
+    heads = ["world", *(f"{show_method(m)}, {_MEASURES[k]}" for m, k in columns)]
+    return Sheet("Is there anything to win?", heads, rows, note)

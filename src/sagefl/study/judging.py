@@ -1,0 +1,52 @@
+"""A verdict on every claim, by three standards: the paper's own tables, runs over seeds, and one run a cell.
+
+The third is the paper's own: it prints one run a cell and calls what comes out a finding. `claims.RULE` says so in
+words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .claims import All, Claim, Everywhere, Finding, NotRun, RunTest, Verdict
+from .results import Results
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its findings."""
+
+    claim: Claim
+    tables: Finding
+    runs: Finding
+    printed: Finding  # by the paper's own standard
+
+
+def judge(claims: Sequence[Claim], published: Results, ours: Results | None) -> list[Judged]:
+    """All verdicts on every claim; without runs of ours, those by runs are `cells missing`."""
+    none = Finding(Verdict.MISSING, "no runs")
+    judged = []
+    for claim in claims:
+        runs = printed = none
+        if ours or isinstance(claim.run_test, NotRun):
+            runs = claim.run_test.runs(ours or Results(), published)
+            printed = as_printed(claim.run_test, ours.of_seed(ours.seeds[0]), published) if ours else runs
+        judged.append(Judged(claim, claim.table_test.tables(published), runs, printed))
+    return judged
+
+
+def as_printed(test: RunTest, one: Results, published: Results) -> Finding:
+    """The test on one run a cell, with no allowance for what another seed would give."""
+    if isinstance(test, All):
+        return test.joined([as_printed(part, one, published) for part in test.tests])  # type: ignore[arg-type]
+    found = test.runs(one, published)
+    if found.verdict is Verdict.NOT_RUNS:
+        return found
+    if found.verdict is Verdict.MISSING:
+        return replace(found, verdict=Verdict.OPEN)
+    right = found.verdict is Verdict.HOLDS or bool(found.leans)
+    refuted = isinstance(test, Everywhere) and not right
+    if not found.whole and not refuted:
+        return replace(found, verdict=Verdict.OPEN, leans=right)
+    return replace(found, verdict=Verdict.REPRODUCED if right else Verdict.NOT_REPRODUCED, leans=None)
