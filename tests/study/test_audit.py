@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sagefl import SageOS, SageOSTable, replay
+from sagefl.selection import theory
 from sagefl.study import audit
 from sagefl.study.claims import Verdict
 from sagefl.study.judging import judge
@@ -19,7 +20,8 @@ PAPER = published()
 CONTRADICTED = {
     "saving-actual", "every-metric", "degree-condition", "evidence-table-printed-rule", "stage-32-decides",
     "every-stage", "gap-widens", "single-outlier", "easier-to-separate", "outright", "three-hundredths",
-    "certified-severe", "certified-moderate", "certified-rarer", "largest-saving",
+    "certified-severe", "certified-moderate", "certified-rarer", "largest-saving", "never-worse", "no-bound-for-commit",
+    "dominance-observed", "cost-stop-optimal",
 }  # fmt: skip
 NUMBERS = {
     "three-hundredths": "0.132",
@@ -32,6 +34,10 @@ NUMBERS = {
     "outright": "sage-os 3 (4), rg 3 (3), pfeddst 3 (3), sage-vanilla 2 (3); 13 wins outright do not fit",
     "certified-rarer": "fmnist/ba: 16.8% at 0.05, 21.6% at 0.1",
     "gap-widens": "widest gap at 0.1",
+    "never-worse": "sage-vanilla at least 12% to 22%, above delta in 12 of 12",
+    "no-bound-for-commit": "= 0.087 at d = 7 and m = 128",
+    "dominance-observed": "2r = 0.878 at d = 6, and would have to be below lambda d m_1 = 0.192",
+    "cost-stop-optimal": "0.319 at stage 64 (A = 0.329)",
     "evidence-table-printed-rule": "Stop@32 = 79.7% in the table, at most 40.3% possible",
 }
 
@@ -179,3 +185,38 @@ def test_each_graph_has_one_client_of_degree_one() -> None:
 def test_a_wrong_comm_oh_is_contradicted() -> None:
     assert audit.comm_oh("pens", 1.8)(PAPER).verdict is Verdict.CONTRADICTED
     assert audit.comm_oh("pfeddst", 1.96)(PAPER).verdict is Verdict.CONTRADICTED
+
+
+# What the new contradictions rest on ----------------------------------------------------------------------------------
+
+
+def tied(risks: np.ndarray, anchors: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Empirical risks of rows of peers, and the index of the best of each."""
+    rng = np.random.default_rng(seed)
+    seen = rng.binomial(anchors, risks) / anchors
+    return seen, (seen + rng.uniform(0, 1e-9, seen.shape)).argmin(1)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.1, 0.3])
+def test_committing_stays_below_its_bound_however_near_peers_are(spread: float) -> None:
+    risks = 0.5 + spread * (np.random.default_rng(1).random((20_000, 7)) - 0.5)
+    _, best = tied(risks, 128)
+    excess = (np.take_along_axis(risks, best[:, None], 1)[:, 0] - risks.min(1)).mean()
+    assert excess <= np.sqrt(np.log(7) / 256) < 0.1
+
+
+def test_where_the_cost_rule_fires_the_empirically_best_peer_beats_gossip() -> None:
+    """Uniform risks, d = 6: the loss of gossiping is m A / (m + 2), as the audit says."""
+    risks = np.random.default_rng(2).random((200_000, 6))
+    seen, best = tied(risks, 64)
+    advantage = seen.mean(1) - seen.min(1)
+    fires = advantage <= theory.stage_cost(theory.PROBE_COST, 6, 64, 128) - 2 * theory.radius(64, 6)
+    gain = (risks.mean(1) - np.take_along_axis(risks, best[:, None], 1)[:, 0])[fires]
+    predicted = (64 * advantage / 66)[fires].mean()
+    assert gain.mean() == pytest.approx(predicted, abs=4 * gain.std() / np.sqrt(fires.sum()))
+    assert predicted > 0.15
+
+
+def test_a_zero_spread_certifies_dominance_from_31_neighbours_on_and_not_before() -> None:
+    certifies = [d for d in range(2, 50) if theory.dominance_threshold(2e-3, d) >= 2 * theory.radius(16, d)]
+    assert certifies[0] == 31

@@ -10,6 +10,7 @@ from sagefl.study.claims import (
     Above,
     All,
     Below,
+    Claim,
     Compared,
     Everywhere,
     Exactly,
@@ -21,7 +22,7 @@ from sagefl.study.claims import (
     Untestable,
     Verdict,
 )
-from sagefl.study.judging import judge
+from sagefl.study.judging import as_printed, judge
 from sagefl.study.measures import column, gap, matched, smallest_step, trend, win_share, wins
 from sagefl.study.published import published
 from sagefl.study.results import Configuration, Result, Results
@@ -234,3 +235,77 @@ def test_the_papers_own_tables_taken_as_runs_agree_with_the_paper() -> None:
     contradicted = {j.claim.id: j.runs.verdict for j in judged if j.tables.verdict is Verdict.CONTRADICTED}
     for id in ("saving-actual", "every-metric", "single-outlier", "easier-to-separate"):
         assert contradicted[id] is Verdict.FAILS
+
+
+# One run a cell, as printed -------------------------------------------------------------------------------------------
+
+
+def everywhere_of(gaps: list[float]) -> Results:
+    """RG minus AQ-128, one run in each of the paper's configurations, as many as there are gaps."""
+    rows = []
+    for c, gap_ in zip(PAPER.configurations, gaps, strict=False):
+        rows += [Result(c, "rg", 1, {"accuracy": 0.5 + gap_}), Result(c, "aq-128", 1, {"accuracy": 0.5})]
+    return Results(rows)
+
+
+def printed(test: RunTest, ours: Results) -> Finding:
+    return as_printed(test, ours, PAPER)
+
+
+def test_one_run_a_cell_reproduces_a_claim_or_does_not() -> None:
+    for test, right in ((Above(LEAD), True), (Below(LEAD), False), (Near(LEAD, 1.0), False)):
+        found = printed(test, everywhere_of([0.01] * 12))
+        assert found.verdict is (Verdict.REPRODUCED if right else Verdict.NOT_REPRODUCED)
+        assert "+1.00 points" in found.detail
+        assert "published +2.73 points there" in found.detail
+
+
+def test_a_claim_about_configurations_that_were_not_run_stays_open() -> None:
+    found = printed(Above(LEAD), everywhere_of([0.01] * 11))
+    assert (found.verdict, found.leans) == (Verdict.OPEN, True)
+    assert found.short == "open: cells missing (so far as printed)"
+    assert printed(Below(LEAD), everywhere_of([0.01] * 11)).short == "open: cells missing (so far not)"
+    assert printed(Above(gap("accuracy", "rg", "pens")), everywhere_of([0.01])).short == "open: cells missing"
+
+
+def test_in_every_configuration_is_refuted_by_one_and_shown_by_all_alone() -> None:
+    every = Everywhere("accuracy", "rg", ("aq-128",))
+    assert printed(every, everywhere_of([0.01] * 12)).verdict is Verdict.REPRODUCED
+    assert printed(every, everywhere_of([0.01] * 3)).verdict is Verdict.OPEN
+    assert printed(every, everywhere_of([0.01, -0.01])).verdict is Verdict.NOT_REPRODUCED
+
+
+def test_several_tests_are_reproduced_together() -> None:
+    whole = everywhere_of([0.01] * 12)
+    assert printed(All(Above(LEAD), Near(LEAD, 2.0)), whole).verdict is Verdict.REPRODUCED
+    assert printed(All(Above(LEAD), Below(LEAD)), whole).verdict is Verdict.NOT_REPRODUCED
+    assert printed(All(Above(LEAD), Above(gap("accuracy", "rg", "pens"))), whole).verdict is Verdict.OPEN
+
+
+def test_a_stand_in_for_a_data_set_reproduces_nothing() -> None:
+    own = [r for r in PAPER.rows if r.configuration.dataset == "fmnist"]
+    rows = [Result(r.configuration._replace(dataset="fmnist-mini"), r.method, 1, r.values) for r in own]
+    judged = judge(STATEMENTS, PAPER, Results(rows))
+    assert Verdict.REPRODUCED not in {j.printed.verdict for j in judged}
+
+
+def test_only_the_first_seed_counts_as_printed() -> None:
+    rows = [*everywhere_of([0.01] * 12).rows, Result(PAPER.configurations[0], "rg", 2, {"accuracy": 0.1})]
+    claim = Claim("x", "x", "x", Untestable("x"), Everywhere("accuracy", "rg", ("aq-128",)))
+    (judged,) = judge([claim], PAPER, Results(rows))
+    assert judged.printed.verdict is Verdict.REPRODUCED
+
+
+def test_the_published_tables_taken_as_one_run_reproduce_what_they_support() -> None:
+    judged = judge(STATEMENTS, PAPER, Results(Result(r.configuration, r.method, 1, r.values) for r in PAPER.rows))
+    wrong = [
+        j.claim.id
+        for j in judged
+        if j.tables.verdict is Verdict.SUPPORTED and j.printed.verdict is Verdict.NOT_REPRODUCED
+    ]
+    assert wrong == []
+    assert sum(j.printed.verdict is Verdict.REPRODUCED for j in judged) > 40
+    assert {j.claim.id for j in judged if j.printed.verdict is Verdict.NOT_REPRODUCED} >= {
+        "saving-actual",
+        "every-metric",
+    }

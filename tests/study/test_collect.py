@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from sagefl.runs.rundir import RunDirectory
-from sagefl.study.collect import _by_thirds, collect, read_records, recall, write_records
+from sagefl.study.collect import _by_thirds, _passed_over, collect, read_records, recall, write_records
 from sagefl.study.design import Findings
 from sagefl.study.errors import StudyError
 from sagefl.study.matrix import Cell
@@ -45,6 +45,12 @@ def test_saving_and_comm_oh_are_what_the_decisions_add_up_to(
     by_method = {r.method: r.values for r in tiny.records}
     assert (by_method["rg"]["saving"], by_method["rg"]["comm_oh"], by_method["local"]["comm_oh"]) == (1.0, 1.0, 0.0)
     assert by_method["aq-128"]["saving"] < by_method["sage-os"]["saving"] < 1
+
+
+def test_what_a_cost_stop_passed_over_is_the_empirically_best_peer_on_evaluation_data() -> None:
+    rows = {"risks": [[0.5, 0.2, 0.4], [0.1, 0.3, None]], "eval_risks": [[0.6, 0.3, 0.3], [0.5, 0.2, 0.2]]}
+    assert _passed_over(pl.DataFrame(rows))["cost_best_gain"] == pytest.approx(((0.4 - 0.3) + (0.3 - 0.5)) / 2)
+    assert _passed_over(pl.DataFrame(rows).clear()) == {}
 
 
 def test_seconds_are_means_of_the_recorded_rounds(tiny: Findings, tiny_cells: list[Cell], tiny_folder: Path) -> None:

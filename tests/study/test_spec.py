@@ -116,6 +116,27 @@ def test_presets_seeds_of_a_world_and_what_is_typed(mine: Path) -> None:
     assert {c.method for c in Design.read(mine, first=2).cells} == {"rg", "local"}
 
 
+def test_stages_come_first_and_the_rest_follows(mine: Path) -> None:
+    stages = '\n[[stages]]\nmethods = ["aq-128"]\nseeds = [3, 9]\n'
+    stages += '[[stages]]\nseeds = [2]\nalphas = [1.0]\nmethods = ["rg"]\n'
+    grid = '\n[grid]\n"data.alpha" = [0.1, 1.0]\n'
+    mine.write_text(MINE[: MINE.index("[[worlds]]")] + grid + stages, encoding="utf-8")
+    design = Design.read(mine)
+    placed = [(c.config.data.alpha, c.method, c.seed) for c in design.cells]
+    assert placed[:5] == [
+        (0.1, "aq-128", 3), (1.0, "aq-128", 3), (0.1, "aq-128", 9), (1.0, "aq-128", 9), (1.0, "rg", 2),
+    ]  # fmt: skip
+    assert placed[5:7] == [(0.1, "rg", 1), (0.1, "local", 1)]
+    assert len(placed) == len(set(placed)) == 2 * 3 * 4 + 2
+    only = Design.read(mine, alphas=[0.1])
+    assert [(c.config.data.alpha, c.method, c.seed) for c in only.cells][:3] == [
+        (0.1, "aq-128", 3), (0.1, "aq-128", 9), (0.1, "rg", 1),
+    ]  # fmt: skip
+    mine.write_text(MINE + '\n[[stages]]\nmethods = ["pens"]\n', encoding="utf-8")
+    with pytest.raises(SageflError, match="stages names 'pens', which is not one of the methods"):
+        Design.read(mine)
+
+
 MISTAKES = {
     'report = ["client", "mb_probes"]': ('report = ["cleint"]', "no run has a number 'cleint', did you mean 'client'"),
     '"aq-128"]': ('"aq-129"]', "unknown method 'aq-129'"),

@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import tiny_study
 from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.data import places
 from sagefl.runs.rundir import RunDirectory
+from sagefl.study import paper as papers
+from sagefl.study.design import Findings
 
 SMALL = ["--topologies", "er", "--alphas", "0.3", "--clients", "8", "--rounds", "8", "--max-batches", "1",
          "--set", "evaluation.every=4", "--set", "evaluation.subset=50"]  # fmt: skip
@@ -33,7 +36,7 @@ def sagefl(*arguments: str | Path) -> tuple[int, str]:
 def test_the_audit_needs_no_runs() -> None:
     code, output = sagefl("study", "paper", "--audit")
     assert code == 0
-    assert "53 supported, 15 contradicted, 10 not testable from tables" in output
+    assert "53 supported, 19 contradicted, 8 not testable from tables" in output
     assert "CONTRADICTED  three-hundredths" in output
     assert "Mean                    0.3208  0.3782  0.3625" in output
 
@@ -60,7 +63,7 @@ def test_status_names_every_cell(tmp_path: Path) -> None:
     assert output.count("not begun") == 6
     assert "0 of 6 cells done, 6 left" in output
     code, output = sagefl("study", "paper", *SMALL, "--methods", "+sage-e", "--cells", tmp_path, "--status")
-    assert "0 of 10 cells done" in output
+    assert "0 of 12 cells done" in output
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -98,6 +101,39 @@ def test_a_failed_cell_is_in_the_report_and_in_the_exit_code(tmp_path: Path) -> 
     assert code == 0
     assert not (tmp_path / "bare" / "runs").exists()
     assert "sagefl report CELLS" in (tmp_path / "bare" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_is_built_again_from_its_own_cells_where_nothing_was_run(tiny: Findings, tmp_path: Path) -> None:
+    """What is kept of a study is its folder; the runs may be gone. Cells may come from other folders, too."""
+    out = tmp_path / "kept"
+    tiny.write(out)
+    kept = {path.name: path.read_text(encoding="utf-8") for path in (*out.glob("*.csv"), *out.glob("tables/*.csv"))}
+    scale = ["--clients", "6", "--rounds", "3", "--max-batches", "1", "--set", "topology.degree=4",
+             "--set", "evaluation.every=3", "--set", "evaluation.subset=50"]  # fmt: skip
+    study = ["study", "paper", "--preset", "smoke", "--topologies", "er", "--alphas", "0.3", *scale]
+    study += ["--methods", ",".join(tiny_study.METHODS), "--no-run", "--cells", tmp_path / "gone", "--brief"]
+    code, output = sagefl(*study, "--out", out)
+    assert code == 0
+    assert "Headroom: not known" in output
+    assert {name: text for name, text in kept.items() if text != _read(out, name)} == {}
+    code, _ = sagefl(*study, "--known", out, "--out", tmp_path / "other")
+    assert code == 0
+    assert {name: text for name, text in kept.items() if text != _read(tmp_path / "other", name)}.keys() <= {
+        "sweeps.csv"
+    }
+    code, output = sagefl(*study, "--out", tmp_path / "none")
+    assert code == 2
+    assert "no cell is finished" in output
+
+
+def _read(folder: Path, name: str) -> str:
+    return next(folder.rglob(name)).read_text(encoding="utf-8")
+
+
+def test_kept_cells_of_the_paper_are_never_written_over_with_fewer() -> None:
+    assert papers.design("paper").keeps
+    assert not papers.design("smoke").keeps
 
 
 # Kill and go on -----------------------------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ def init(
 
 @group.command()
 def run(
-    what: Annotated[str, typer.Argument(metavar="STUDY", help="FILE.toml, paper, gap, beyond, confirmation or worlds.")],
+    what: Annotated[
+        str, typer.Argument(metavar="STUDY", help="FILE.toml, paper, gap, beyond, confirmation or worlds.")
+    ],
     preset: Annotated[
         str | None, typer.Option(help="A scale from the file; of the paper: smoke (minutes), laptop (hours), paper.")
     ] = None,
@@ -93,7 +95,9 @@ def run(
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="The paper by its own tables only; runs nothing.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Report on the cells that are done, or stand in --out or --known.")] = False,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Report on cells that are done, or stand in --known (default: in --out).")
+    ] = False,
     no_sweeps: Annotated[bool, typer.Option("--no-sweeps", help="Leave out the paper's replay sweeps.")] = False,
     no_pages: Annotated[
         bool, typer.Option("--no-pages", help="Leave out the pages of the runs themselves (some MB each).")

@@ -221,8 +221,8 @@ def commit_bound(published: Results) -> Finding:
     within = {t: sum(excess[d] <= DELTA for d in degrees(t)) for t in ("er", "ba")}
     detail = (
         f"the expected excess of AQ-128 over the best peer, and so over gossip, is at most sqrt(log d / 2m) = "
-        f"{sqrt(log(7) / (2 * anchors)):.3f} at d = 7 and m = {anchors}: below delta M = {DELTA:g}, so eq:noharm holds for "
-        f"it, too, for every d <= {max(d for d in range(1, CLIENTS) if log(d) <= 2 * anchors * DELTA**2)}: "
+        f"{sqrt(log(7) / (2 * anchors)):.3f} at d = 7 and m = {anchors}: below delta M = {DELTA:g}, so eq:noharm holds "
+        f"for it, too, for every d <= {max(d for d in range(1, CLIENTS) if log(d) <= 2 * anchors * DELTA**2)}: "
         + ", ".join(f"{n} of {CLIENTS} clients ({t.upper()})" for t, n in within.items())
         + f". (With fewer anchors it is more: d = 7 needs {ceil(log(7) / (2 * DELTA**2))}.)"
     )
@@ -279,11 +279,11 @@ def spread(published: Results) -> Finding:
     first = SCHEDULE[0]
     able = [d for d in range(2, CLIENTS) if theory.dominance_threshold(PROBE_COST, d) >= 2 * theory.radius(first, d)]
     most = max(max(degrees(t)) for t in ("er", "ba"))
+    width, threshold = 2 * theory.radius(first, 6), theory.dominance_threshold(PROBE_COST, 6)
     detail = (
-        f"the spread of true risks is known from {first} anchors up to 2r = {2 * theory.radius(first, 6):.3f} at d = 6, "
-        f"and would have to be below lambda d m_1 = {theory.dominance_threshold(PROBE_COST, 6):.3f}: impossible. Even an "
-        f"observed spread of 0 would need d >= {min(able)}; the largest degree of both graphs is {most}. And those {first} anchors are "
-        "what dominance says not to buy"
+        f"from {first} anchors the spread of true risks is known up to 2r = {width:.3f} at d = 6, and would have to be "
+        f"below lambda d m_1 = {threshold:.3f}: impossible. Even an observed spread of 0 needs d >= {min(able)}; the "
+        f"largest degree of both graphs is {most}. And those {first} anchors are what dominance says not to buy"
     )
     return Finding(Verdict.SUPPORTED if min(able) <= 6 else Verdict.CONTRADICTED, detail)
 

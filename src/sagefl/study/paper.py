@@ -31,9 +31,7 @@ PAPER = Design(
 def design(preset: str | None = None, **axes: Any) -> Design:
     """The paper's study at a preset's scale; axes as of `Design.read`, those left empty are the preset's own."""
     read = Design.read("paper", preset, **axes)
-    return replace(
-        PAPER, name=read.name, cells=read.cells, small=read.small, keeps=not read.small, source=read.source
-    )
+    return replace(PAPER, name=read.name, cells=read.cells, small=read.small, keeps=not read.small, source=read.source)
 
 
 def plan(preset: str, **axes: Any) -> Sequence[Cell]:

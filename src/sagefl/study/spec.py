@@ -151,7 +151,8 @@ class Spec(_Keys):
                 raise StudyError(f"report: no run has a number {measure!r}{close}; there are {', '.join(known)}")
         if not self.report:
             return
-        named = {"stages": staged, "references": self.references, "primary": [p.method for p in self.primary], "against": [self.against]}
+        primary = [p.method for p in self.primary]
+        named = {"stages": staged, "references": self.references, "primary": primary, "against": [self.against]}
         for key, specs in named.items():
             for spec in specs:
                 if spec not in self.methods:
