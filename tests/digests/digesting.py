@@ -106,8 +106,8 @@ def claims_part(path: Path) -> Part:
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     kept = [
-        [row[k] for k in ("id", "tables", "runs", "runs_leans")]
-        + [NUMBER.findall(row[k]) for k in ("tables_detail", "runs_detail", "runs_scope")]
+        [row[k] for k in ("id", "tables", "runs", "runs_leans", "printed", "printed_leans")]
+        + [NUMBER.findall(row[k]) for k in ("tables_detail", "runs_detail", "runs_scope", "printed_detail")]
         for row in rows
     ]
     return part(kept, len(kept))

@@ -27,12 +27,15 @@ def five_lines(findings: Findings) -> list[str]:
 
 
 def _what(findings: Findings) -> str:
-    ours, planned = findings.ours, len(findings.published.configurations)
-    names = f" ({', '.join(map(str, ours.configurations))})" if len(ours.configurations) <= 3 else ""
+    ours, printed = findings.ours, findings.published.configurations
+    run = ours.configurations
+    own = sum(c in printed for c in run)
+    names = f" ({', '.join(map(str, run))})" if len(run) <= 3 else ""
+    beside = "" if own == len(run) else f"; {len(run) - own} of them stand beside the paper's and are not its own"
     seeds = "seed" if len(ours.seeds) == 1 else "seeds"
     return (
-        f"What was run: {len(findings.records)} cells in {len(ours.configurations)} of the paper's {planned} "
-        f"configurations{names}, {seeds} {', '.join(map(str, ours.seeds))}."
+        f"What was run: {len(findings.records)} cells in {len(run)} of the paper's {len(printed)} configurations{names}"
+        f", {seeds} {', '.join(map(str, ours.seeds))}{beside}."
     )
 
 
@@ -60,20 +63,21 @@ def _headroom(findings: Findings) -> str:
 def _committing(findings: Findings) -> str:
     said = {m: told(gap("accuracy", m, "rg"), findings.ours, findings.published) for m in ("aq-128", "sage-nf")}
     parts = [f"{show_method(m)} minus gossip {''.join(text)}" for m, text in said.items() if text]
-    return f'"Selectors that always commit lose to gossip": {"; ".join(parts) or "not run yet"}.'
+    return f"Always committing loses to gossip, the paper says: {'; '.join(parts) or 'not run yet'}."
 
 
 def _stopping(findings: Findings) -> str:
     ours, published = findings.ours, findings.published
+    said = "SAGE-OS matches gossip on a quarter of the evidence, it says"
     level = told(gap("accuracy", "sage-os", "rg"), ours, published)
     if level is None:
-        return '"SAGE-OS matches gossip on a quarter of the evidence": not run yet.'
+        return f"{said}: not run yet."
     spent = {m: told(column(m, "budget", percent=True), ours, published) for m in ("sage-os", "sage-os-table")}
     printed, cumulative = spent.values()
     parts = [f"minus gossip {''.join(level)}"]
     parts += [f"of the fixed budget it spends {''.join(printed)}"] if printed else []
     parts += [f"{cumulative[0]} if the price is read as cumulative"] if cumulative else []
-    return f'"SAGE-OS matches gossip on a quarter of the evidence": {"; ".join(parts)}.'
+    return f"{said}: {'; '.join(parts)}."
 
 
 def _verdicts(findings: Findings) -> str:

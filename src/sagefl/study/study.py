@@ -75,6 +75,7 @@ class Study:
         self.design, self.folder = design, Path(cells)
         self.out = Path("results") / design.name if out is None else Path(out)
         self.known: dict[str, Record] = recall(design.cells, known)
+        self._trusted = known
         self.failures: list[Failure] = []
         self._absent: list[Absence] | None = None  # None until somebody has looked
 
@@ -193,7 +194,8 @@ class Study:
             raise StudyError("no cell is finished, so there is nothing to report" + "".join(f"\n{n}" for n in notes))
         rows = []
         if sweeps and self.design.sweeps:
-            rows = list(run_sweeps(self.design.cells, self.folder, read_sweeps(self.out / "sweeps.csv")))
+            held = [row for folder in (self.out, *self._trusted) for row in read_sweeps(folder / "sweeps.csv")]
+            rows = list(run_sweeps(self.design.cells, self.folder, held))
         provenance = made_by(command or f"Study({self.design.name!r}).run().report()")
         return Findings(self.design, records, rows, notes, provenance, pages or {})
 

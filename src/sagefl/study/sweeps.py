@@ -60,14 +60,14 @@ class SweepRow:
 
 
 def run_sweeps(cells: Sequence[Cell], folder: Path, known: Sequence[SweepRow] = ()) -> Iterator[SweepRow]:
-    """The sweeps of every finished AQ-128 cell; rows that are `known` are not computed again."""
+    """The sweeps of every AQ-128 cell that is finished or has `known` rows; those are not computed again."""
     had = {row.key: row for row in known}
+    rules = list(_rules())
     for cell in cells:
-        if cell.method == SOURCE and done(cell, folder):
-            rules = list(_rules())
+        if cell.method == SOURCE:
             found = [had.get((cell.config.digest, sweep, value)) for sweep, value, _ in rules]
             kept = [row for row in found if row is not None]
-            yield from kept if len(kept) == len(rules) else _cell(cell, folder)
+            yield from _cell(cell, folder) if len(kept) < len(rules) and done(cell, folder) else kept
 
 
 def _rules() -> Iterator[tuple[str, str, Any]]:
