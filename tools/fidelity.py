@@ -11,8 +11,9 @@ any       the same, complete graph
 poisoned  12 clients, iid, complete graph; 3 of them hand over ruined models
 
 A verdict is computed from our numbers by the rule in the method's entry below; a gain of less than a point counts as
-none. "direction only" means that the paper's
-claim holds here but its figure is of another data set and scale; "reproduced" is kept for figures that can be compared.
+none, and where bytes are saved a loss of less than a point does. "direction only" means that the paper's claim, or the
+part of it that the rule looks at, points the same way here, but its figure is of another data set and scale;
+"reproduced" is kept for figures that can be compared.
 """
 
 from __future__ import annotations

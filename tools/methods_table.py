@@ -1,6 +1,6 @@
 """Every method on the embedded data, several seeds, one table: `results/methods.md` and `results/methods.csv`.
 
-python tools/methods_table.py            # 20 clients, 20 rounds, seeds 1-3; about 25 minutes on two cores, resumable
+python tools/methods_table.py            # 12 clients, 12 rounds of a small perceptron, seeds 1-3; minutes, resumable
 
 Runs are kept in `runs/methods/`; finished ones are read, not run again. Seconds are training, deciding and mixing
 (evaluation aside) and are meaningful only when nothing else runs on the machine.
@@ -25,9 +25,10 @@ COLUMNS = ("accuracy", "macro_f1", "client", "weak", "merged", "transferred", "e
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--max-batches", type=int, default=4)
+    parser.add_argument("--model", default="mlp")
     parser.add_argument("--alpha", type=float, default=0.1)
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--runs", type=Path, default=Path("runs/methods"))
@@ -54,6 +55,7 @@ def config(args: argparse.Namespace, seed: int) -> RunConfig:
             "rounds": args.rounds,
             "seed": seed,
             "data": {"alpha": args.alpha},
+            "model": {"name": args.model},
             "training": {"max_batches": args.max_batches},
             "evaluation": {"every": args.rounds, "losses": "none", "mechanisms": False},
         }
@@ -73,9 +75,9 @@ def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, see
     lines = [
         "# Every method on the embedded data",
         "",
-        f"fmnist-mini, Dirichlet({args.alpha:g}), {args.clients} clients on a connected Erdos-Renyi graph (p = .15), "
-        f"{args.rounds} rounds of at most {args.max_batches} mini-batches, seeds {', '.join(map(str, seeds))}; "
-        "mean ± standard error over seeds.",
+        f"fmnist-mini, Dirichlet({args.alpha:g}), `{args.model}`, {args.clients} clients on a connected Erdos-Renyi "
+        f"graph (p = .15), {args.rounds} rounds of at most {args.max_batches} mini-batches, seeds "
+        f"{', '.join(map(str, seeds))}; mean ± standard error over seeds.",
         "",
         "A short run on little data: it shows that every method works, what it moves and what it costs. It does not "
         "rank them: differences of a few points are noise at this scale.",
@@ -89,7 +91,7 @@ def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, see
     for id, runs in rows.items():
         lines.append(f"| {id} | " + " | ".join(cell(name, [run[name] for run in runs]) for name in COLUMNS) + " |")
     command = f"python tools/methods_table.py --clients {args.clients} --rounds {args.rounds}"
-    command += f" --max-batches {args.max_batches} --alpha {args.alpha:g} --seeds {args.seeds}"
+    command += f" --model {args.model} --max-batches {args.max_batches} --alpha {args.alpha:g} --seeds {args.seeds}"
     lines += ["", f"Command: `{command}`", ""]
     (args.out / "methods.md").write_text("\n".join(lines), encoding="utf-8")
     with (args.out / "methods.csv").open("w", newline="", encoding="utf-8") as file:

@@ -169,7 +169,10 @@ def render(template: str) -> str:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    folders = sorted(path.parent.name for path in RESULTS.glob("paper*/cells.csv"))
+    printed = [path.parent.name for path in RESULTS.glob("paper*/cells.csv")]
+    folders = sorted(
+        name for name in printed if name == "paper" or name.startswith(("paper-fmnist-", "paper-cifar10-"))
+    )
     given = (points, percent, so, power, needed, theirs, answer, share_interval, Cells, Comparisons, Configuration)
     words = (lines, all_below, level_in, within_third, same_gini)
     return environment.from_string(template).render(

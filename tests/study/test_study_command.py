@@ -122,6 +122,10 @@ def test_a_report_is_built_again_from_its_own_cells_where_nothing_was_run(tiny: 
     assert {name: text for name, text in kept.items() if text != _read(tmp_path / "other", name)}.keys() <= {
         "sweeps.csv"
     }
+    out.rename(tmp_path / "parts-er")
+    code, _ = sagefl(*study, "--out", tmp_path / "parts")
+    assert code == 0
+    assert _read(tmp_path / "parts", "cells.csv") == kept["cells.csv"]
     code, output = sagefl(*study, "--out", tmp_path / "none")
     assert code == 2
     assert "no cell is finished" in output

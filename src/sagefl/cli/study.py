@@ -96,7 +96,8 @@ def run(
     audit: Annotated[bool, typer.Option("--audit", help="The paper by its own tables only; runs nothing.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
     no_run: Annotated[
-        bool, typer.Option("--no-run", help="Report on cells that are done, or stand in --known (default: in --out).")
+        bool,
+        typer.Option("--no-run", help="Report on cells that are done, or stand in --known (default: OUT and OUT-*)."),
     ] = False,
     no_sweeps: Annotated[bool, typer.Option("--no-sweeps", help="Leave out the paper's replay sweeps.")] = False,
     no_pages: Annotated[
@@ -135,8 +136,8 @@ def run(
         if from_:
             return _conclude(Findings.read(design, from_, command_line()), out, screen, brief=brief)
         place = out or Path("results") / design.name
-        held = [place] if no_run and not known and (place / "cells.csv").is_file() else []
-        study = Study(design, cells, out=place, known=known or held)
+        kept = [] if known or not no_run else place.parent.glob(f"{place.name}*/cells.csv")
+        study = Study(design, cells, out=place, known=known or [path.parent for path in sorted(kept)])
         if status:
             return show_status(study, screen)
         if not no_run:
