@@ -250,8 +250,8 @@ def untimed(path: Path) -> list[dict[str, str]]:
 def test_the_smoke_preset_end_to_end(tmp_path: Path) -> None:
     code, output = sagefl("study", "paper", "--cells", tmp_path / "cells", "--out", tmp_path / "out")
     assert code == 0, output
-    assert "36 of 36 cells done, 0 running, 0 left" in output
-    assert "By these runs: 1 holds" in output
+    assert "44 of 44 cells done, 0 running, 0 left" in output
+    assert "Over seeds: 1 holds" in output
     assert sagefl("study", "paper", "--from", tmp_path / "out", "--out", tmp_path / "again", "-q")[0] == 0
     for name in ("claims.csv", "cells.csv", "tables/table3.csv", "figures/relative.svg"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
