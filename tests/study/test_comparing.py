@@ -246,7 +246,9 @@ def _check_that_it_keeps_what_it_has(tmp_path: Path, arguments: list[str]) -> No
     """Runs may be gone: an account is not overwritten by one of fewer cells; a run that is here counts, and is said."""
     path = tmp_path / "out" / "cells.csv"
     before = path.read_bytes()
-    forgot = CliRunner().invoke(app, [*arguments, "--cells", str(tmp_path / "gone"), "--no-run"])
+    kept = CliRunner().invoke(app, [*arguments, "--cells", str(tmp_path / "gone"), "--no-run", "--brief"])
+    assert (kept.exit_code, path.read_bytes()) == (0, before)  # built again from its own cells
+    forgot = CliRunner().invoke(app, [*arguments, "--cells", str(tmp_path / "gone")])
     assert forgot.exit_code == 2
     assert "holds 4 of 4 cells that this account would drop" in " ".join(forgot.output.split())
     assert path.read_bytes() == before
