@@ -258,7 +258,7 @@ def test_the_honest_learn_all_the_same(survived: Arena) -> None:
     """A merge within the tolerance may come in any round, the last one too: so the last twenty together."""
     tables = [RunDirectory(survived.home / name / "run").table("metrics")["accuracy"] for name in HONEST]
     last = [sum(accuracies.to_list()[-20:]) / 20 for accuracies in tables]
-    assert min(last) > 0.8, last
+    assert min(last) > 0.7, last  # poisoned ones are at .1 to .36; test sets are small
 
 
 def _events(arena: Arena, name: str) -> list[dict[str, Any]]:

@@ -249,6 +249,13 @@ def test_a_merge_within_the_tolerance_is_taken_back_in_at_most_one_case_of_a_hun
     assert not beyond(5, 5, samples, tolerance)
 
 
+@pytest.mark.parametrize(("samples", "share"), [(300, 36), (60, 43), (20, 55)])
+def test_the_harm_that_few_samples_let_through_is_what_the_security_page_says(samples: int, share: int) -> None:
+    worst = max(k for k in range(samples) if not beyond(0, k, samples, 0.3))
+    assert round(100 * worst / samples) == share
+    assert f"{share} % of {samples}" in " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
+
+
 # Whole nodes in one process -----------------------------------------------------------------------------------------
 
 EVERYTHING = {
