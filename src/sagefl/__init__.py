@@ -3,7 +3,7 @@
 Ask before you download: score a few of your own held-out inputs on every neighbour, commit only when a certificate
 says the peer beats a random draw, stop when more evidence cannot pay, otherwise gossip.
 
-The names below need NumPy alone. `run`, `compare` and `load` are the simulator in a few lines: they come with the
+The names below need NumPy alone. `run`, `compare`, `scout` and `load` are the simulator in a few lines: they come with the
 extra `sim` and are loaded when first used. The simulator, the node and the page are subpackages with their own extras.
 """
 
@@ -49,7 +49,7 @@ from .selection import (
 )
 
 if TYPE_CHECKING:
-    from .api import compare, load, run
+    from .api import compare, load, run, scout
 
 __version__ = "0.1.0"
 
@@ -90,6 +90,7 @@ __all__ = [
     "replay",
     "run",
     "scoring",
+    "scout",
     "selector",
     "selectors",
 ]
@@ -97,7 +98,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load what trains when it is first used."""
-    if name not in ("compare", "load", "run"):
+    if name not in ("compare", "load", "run", "scout"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(import_module(".api", __name__), name)

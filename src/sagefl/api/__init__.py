@@ -1,4 +1,4 @@
-"""The simulator in a few lines of Python: `sagefl.run`, `sagefl.compare` and `sagefl.load`.
+"""The simulator in a few lines of Python: `sagefl.run`, `sagefl.compare`, `sagefl.scout` and `sagefl.load`.
 
     result = sagefl.compare(data=(x, y, x_test, y_test), model=MyNet, methods=["rg", MyRule()], seeds=range(3))
 
@@ -19,13 +19,14 @@ from ..simulation.comparing import compare as run_all
 from .given import dataset_of, engine_for, method_of, model_of, resolved
 from .progress import RunProgress
 from .results import Held, Results, finished_runs
+from .scouting import Scouting, scout
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..simulation.world import World
 
-__all__ = ["Results", "checked_world", "compare", "load", "run"]
+__all__ = ["Results", "Scouting", "checked_world", "compare", "load", "run", "scout"]
 
 
 def compare(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, core, data, methods, node, regret, simulate, study, view
+from . import bench, core, data, methods, node, regret, scout, simulate, study, view
 from .common import Commands
 
 __all__ = ["app"]
@@ -41,7 +41,7 @@ def main(
 
 
 _COMMANDS = (
-    *(core.decide, core.plan),
+    *(core.decide, core.plan, scout.scout),
     *(simulate.run, simulate.resume, simulate.compare, simulate.replay, simulate.config, simulate.columns),
     *(methods.methods, regret.regret, node.swarm, view.view, view.report, bench.bench),
 )

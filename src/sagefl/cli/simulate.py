@@ -64,10 +64,10 @@ def run(
 ) -> None:
     """Train K clients over T rounds under one method; an unfinished run of the same config is continued."""
     with friendly_errors():
-        flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
-        resolved = _resolve(config, flags, method)
+        flags = config_flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
+        resolved = resolve(config, flags, method)
         directory = out or Path("runs") / _name(resolved)
-        execution = _execution(engine, workers, device, ray_address, checkpoint_every)
+        execution = execution_of(engine, workers, device, ray_address, checkpoint_every)
     _simulate(resolved, directory, execution, track or [], quiet=quiet, fresh=fresh)
 
 
@@ -96,7 +96,7 @@ def resume(
         if (code := place.config.code) and not allow_code:
             fail(f"{directory} names code that would be run: {', '.join(code)}; if you trust it, --allow-code")
         resolved = place.config if rounds is None else extend(place, rounds)
-        execution = _execution(engine, workers, device, ray_address, checkpoint_every)
+        execution = execution_of(engine, workers, device, ray_address, checkpoint_every)
     _simulate(resolved, directory, execution, track or [], quiet=quiet)
 
 
@@ -144,15 +144,15 @@ def compare(
         if runs:
             results, notes = load(*runs), []
         else:
-            flags = _flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
-            resolved = _resolve(config, flags, None)
+            flags = config_flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
+            resolved = resolve(config, flags, None)
             chosen = number_list("--seeds", seeds) if seeds else []
             folder = out if out or seeds else Path("runs") / f"compare-{_world_name(resolved)}"
-            execution = _execution(engine, workers, device, ray_address, checkpoint_every)
+            execution = execution_of(engine, workers, device, ray_address, checkpoint_every)
             parts = parts_of(resolved, split_list(methods), chosen, folder)
             silent = quiet or json_
             if not silent:
-                console().print(_describe(resolved, chosen))
+                console().print(resolved.described(chosen))
             results = carry_out(parts, execution, console(), fresh=fresh, quiet=silent)
             notes = [f"Runs are in {folder or 'runs/cells'}"]
         if report is not None:
@@ -205,7 +205,7 @@ def config(
         if file is None and not set_:
             typer.echo(template(RunConfig), nl=False)
         else:
-            typer.echo(_resolve(file, nested(parse_options(set_ or [])), None).to_toml())
+            typer.echo(resolve(file, nested(parse_options(set_ or [])), None).to_toml())
 
 
 def columns(
@@ -254,7 +254,7 @@ def _simulate(
             _show(Results([Held(part.label, part.directory)], loaded=True), where)
             return
         if not quiet:
-            out.print(_describe(resolved))
+            out.print(resolved.described())
         trackers = [make_tracker(name, directory) for name in track]
         callbacks = [RunProgress(resolved.method.id, out, quiet=quiet), *trackers]
         simulator = Simulator(resolved, part.directory, execution, callbacks=callbacks, fresh=fresh)
@@ -276,7 +276,7 @@ def _interruptible() -> Iterator[None]:
             fail(str(error), code=130)
 
 
-def _flags(
+def config_flags(
     dataset: str | None,
     alpha: float | None,
     topology: str | None,
@@ -301,7 +301,8 @@ def _flags(
     return nested({k: v for k, v in given.items() if v is not None} | parse_options(set_ or []))
 
 
-def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) -> RunConfig:
+def resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) -> RunConfig:
+    """The config of a file with flags on top of it, for a method."""
     from ..runs.config import RunConfig, merged, method_config
 
     config = RunConfig.read(file, flags) if file is not None else RunConfig.parse(flags)
@@ -311,9 +312,10 @@ def _resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) ->
     return RunConfig.parse(config.model_dump() | {"method": section})
 
 
-def _execution(
+def execution_of(
     engine: str, workers: int | None, device: str | None, ray_address: str | None, checkpoint_every: int
 ) -> Execution:
+    """How it is carried out, from the flags."""
     from ..runs.config import Execution, checked
 
     given = {"engine": engine, "workers": workers, "device": device, "ray_address": ray_address}
@@ -339,14 +341,6 @@ def _name(c: RunConfig) -> str:
     from ..runs.environment import address
 
     return f"{c.method.id.replace(':', '_').replace('/', '_')}-{_world_name(c)}-{address(c)[:8]}"
-
-
-def _describe(c: RunConfig, seeds: Sequence[int] = ()) -> str:
-    spread = f"Dirichlet({c.data.alpha:g})" if c.data.partition == "dirichlet" else c.data.partition
-    groups = f" in {c.world.groups} groups by {c.world.shift}" if c.world.grouped else ""
-    where = f"{c.clients} clients{groups} on {c.topology.kind}"
-    several = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {(*seeds, c.seed)[0]}"
-    return f"{c.data.dataset}, {spread}, {where}, {c.rounds} rounds, {several}"
 
 
 # Tables -----------------------------------------------------------------------------------------------------------

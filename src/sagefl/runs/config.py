@@ -93,6 +93,15 @@ class RunConfig(ConfigSection):
         """All settings as plain values; those that came later are left out while they are at their defaults."""
         return self._without_defaults(self.model_dump(mode="json"), LATER)
 
+    def described(self, seeds: Sequence[int] = ()) -> str:
+        """The world in a line."""
+        c = self
+        spread = f"Dirichlet({c.data.alpha:g})" if c.data.partition == "dirichlet" else c.data.partition
+        groups = f" in {c.world.groups} groups by {c.world.shift}" if c.world.grouped else ""
+        where = f"{c.clients} clients{groups} on {c.topology.kind}"
+        several = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {(*seeds, c.seed)[0]}"
+        return f"{c.data.dataset}, {spread}, {where}, {c.rounds} rounds, {several}"
+
     @property
     def code(self) -> tuple[str, ...]:
         """Whose Python code this config would import: references of the form module:name."""

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..learning.tasks import Task
+from ..learning.tasks import Task, Tasks
 from ..learning.workbench import Workbench
 from ..streams import stream
 from ..topology import Misbehaviour, poison_row
+from .world import World
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,3 +52,13 @@ class PublishInstead(Task[None]):
         if row is None:
             row = poison_row(published.numpy().copy(), stream(self.seed, "free-noise", self.round, self.client))
         published.copy_(torch.tensor(row))
+
+
+def betray(world: World, tasks: Tasks, number: int) -> None:
+    """Poisoners answer with the model they trained, but hand over a ruined one; free riders do neither."""
+    rule, seed = world.misbehaviour, world.config.seed
+    if rule.poisons:
+        tasks.map([PublishTwofold(k, number, bool(c), seed, rule) for k, c in enumerate(world.culprits)])
+    if rule.rides_free:
+        initial = world.initial.numpy() if rule.kind == "free-rider" else None
+        tasks.map([PublishInstead(k, number, seed, initial) for k in sorted(world.truth.misbehaving)])

@@ -30,7 +30,7 @@ from .engines import Engine, make_engine
 from .engines.base import LostRowsError
 from .evaluation import Measured, ProxyCheck, check_proxy, diversity, evaluate
 from .extending import last_round
-from .misbehaving import PublishInstead, PublishTwofold
+from .misbehaving import betray
 from .privacy import PrivacyLedger
 from .recording import Round, SimulationRecorder
 from .waves import Waves
@@ -248,18 +248,8 @@ class Simulator:
             results = engine.map([Train(k, number, len(roles[k].train)) for k in group])
             trained.update(zip(group, results, strict=True))
         layer.publish(engine, self.world.clients, number)
-        self._betray(engine, number)
+        betray(self.world, engine, number)
         return dict(sorted(trained.items()))
-
-    def _betray(self, engine: Engine, number: int) -> None:
-        """Poisoners answer with the model they trained, but hand over a ruined one; free riders do neither."""
-        rule, seed = self.world.misbehaviour, self.config.seed
-        if rule.poisons:
-            culprits = enumerate(self.world.culprits)
-            engine.map([PublishTwofold(k, number, bool(culprit), seed, rule) for k, culprit in culprits])
-        if rule.rides_free:
-            initial = self.world.initial.numpy() if rule.kind == "free-rider" else None
-            engine.map([PublishInstead(k, number, seed, initial) for k in sorted(self.world.truth.misbehaving)])
 
     def _begin(self, client: int, number: int, peers: Sequence[int]) -> Decision:
         return self.method.selector.begin(

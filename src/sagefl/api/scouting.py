@@ -1,0 +1,178 @@
+"""`sagefl.scout`: will choosing pay here? A short pilot, or recorded losses, and a verdict that shows itself."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UsageError
+from ..runs.config import Execution, RunConfig, checked
+from ..runs.recorded_answers import recorded_answers
+from ..runs.scouting import Need, Pilot, Scouted, judge, judge_answers
+from ..view.plain import plain
+from .given import dataset_of, engine_for, model_of, resolved
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ..data import Dataset
+
+
+def scout(
+    data: Any = None,
+    model: Any = None,
+    *,
+    runs: Path | str | Sequence[Path | str] | None = None,
+    config: Mapping[str, Any] | str | Path | None = None,
+    pilot: int | None = None,
+    engine: str = "auto",
+    workers: int | None = None,
+    device: str | None = None,
+    **keys: Any,
+) -> Scouting:
+    """Say whether choosing will pay in a world, from a pilot of a few rounds (`pilot`; about a tenth of a run).
+
+    Data, model and config keys as for `sagefl.compare`. With `runs`, the folder of a run or those of nodes, nothing is
+    trained: the verdict is on the losses recorded there.
+    """
+    if runs is not None:
+        if data is not None or model is not None or config is not None or keys or pilot is not None:
+            raise UsageError("scout looks at runs, or makes a pilot: give `runs`, or data, model and config keys")
+        return scout_runs([Path(run) for run in ([runs] if isinstance(runs, str | Path) else runs)])
+    name, dataset = dataset_of(data)
+    own = {"model": model_of(model), "data": None if name is None else {"dataset": name}}
+    chosen = {"engine": engine_for(engine, model, ()), "workers": workers, "device": device}
+    return scout_world(resolved(config, keys, **own), checked(Execution, chosen), pilot, dataset)
+
+
+def scout_world(
+    config: RunConfig, execution: Execution, rounds: int | None = None, data: Dataset | None = None
+) -> Scouting:
+    """Make a pilot of the world that a config describes."""
+    from ..learning.training import LocalTraining
+    from ..simulation.engines import make_engine
+    from ..simulation.pilot import run_pilot
+    from ..simulation.world import World
+
+    if rounds is not None and not 2 <= rounds <= config.rounds:
+        raise UsageError(f"a pilot has 2 to {config.rounds} rounds here (those of a run), got {rounds}")
+    world = World.build(config, data)
+    how = {"workers": execution.workers, "device": execution.device, "ray_address": execution.ray_address}
+    engine = make_engine(execution.engine, world, LocalTraining(), **how)  # type: ignore[arg-type]
+    try:
+        pilot = run_pilot(world, engine, rounds)
+    finally:
+        engine.close()
+    return Scouting(judge(pilot, config.rounds), config.described(), pilot)
+
+
+def scout_runs(folders: Sequence[Path]) -> Scouting:
+    """Judge by the losses that a run, or several nodes, recorded."""
+    held = recorded_answers(folders)
+    found = judge_answers(held.answers, held.harm, held.first_round)
+    return Scouting(found, held.source, risks=np.array([np.nanmean(row, axis=1) for row in held.answers]))
+
+
+class Scouting:
+    """A verdict with what is behind it. It shows itself in a terminal and in a notebook."""
+
+    def __init__(
+        self, found: Scouted, source: str, pilot: Pilot | None = None, risks: npt.NDArray[np.float64] | None = None
+    ) -> None:
+        self.found, self.source, self.pilot = found, source, pilot
+        self.risks = np.array([np.nanmean(row, axis=1) for row in pilot.answers]) if pilot is not None else risks
+
+    @property
+    def verdict(self) -> str:
+        """`choose`, `gossip`, `home` or `unsure`."""
+        return self.found.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in a sentence."""
+        return self.found.sentence
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The group of every client, as far as it was found."""
+        return self.found.kinship.groups
+
+    def document(self) -> dict[str, Any]:
+        """Everything by name, in plain values; a number that is not known is null."""
+        document = {"source": self.source, **self.found.document()}
+        if (p := self.pilot) is not None:
+            document["pilot"] = {
+                "rounds": p.rounds,
+                "samples_per_client": p.samples,
+                "accuracy": {name: float(getattr(p, name).mean()) for name in ("local", "within", "gossip")},
+            }
+            document["cost"] = p.cost._asdict()
+        known: dict[str, Any] = plain(document)
+        return known
+
+    # In words -----------------------------------------------------------------------------------------------------
+
+    def lines(self) -> list[str]:
+        """What is behind the sentence, a line each."""
+        p, k = self.pilot, self.found.kinship
+        made = [self.source]
+        if k.between is not None:
+            sizes = ", ".join(map(str, k.sizes))
+            what = ("Mixing costs", "of error") if p is not None else ("Answers are wrong in", "of cases")
+            made.append(f"Groups of {sizes} clients; two halves of the samples agree on {k.agreement:.0%} of all pairs.")
+            made.append(f"{what[0]} {k.within:+.1%} {what[1]} with kin, {k.between:+.1%} with strangers.")
+        elif p is not None:
+            made.append(f"No groups; mixing with a neighbour costs {k.within:+.1%} of error.")
+        if p is not None:
+            ends = [f"{name} {getattr(p, key).mean():.3f}" for name, key in _ARMS.items()]
+            about = "of one's group" if k.between is not None else "of one's own"
+            made.append(f"After {p.rounds} rounds, on {p.samples} held-out samples a client, {about}: {', '.join(ends)}.")
+        made += self.found.advice
+        if self.found.needs:
+            made.append("; ".join(_needed(need) for need in self.found.needs) + ".")
+        if p is not None:
+            seconds, moved, samples = p.cost
+            made.append(f"This took {seconds:.1f} s, {moved / 1e6:.0f} MB between clients and {samples:,} training samples.")
+        return made
+
+    def __repr__(self) -> str:
+        return "\n".join([self.sentence, "", *self.lines()])
+
+    def _repr_html_(self) -> str:
+        rest = "".join(f"<div><small>{html.escape(line)}</small></div>" for line in self.lines())
+        return f"<p><b>{html.escape(self.sentence)}</b></p>{rest}"
+
+    # Pictures -----------------------------------------------------------------------------------------------------
+
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """The map: everybody's error on everybody's samples, by group; and what the pilot came to.
+
+        Needs matplotlib (the extra `study`). The figure is returned, and written to `path` (PNG, SVG) if one is given.
+        """
+        from .mapping import drawn_map
+
+        return drawn_map(self, path)
+
+    def report(self, path: Path | str = "scout.html") -> Path:
+        """The verdict, what is behind it and the map as one HTML file."""
+        from .mapping import map_page
+
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(map_page(self), encoding="utf-8")
+        return target
+
+
+_ARMS = {"at home": "local", "with kin": "within", "gossip": "gossip"}
+
+
+def _needed(need: Need) -> str:
+    if not need.bytes:
+        return f"{need.rule} needs no anchors"
+    asked = "could not certify at 128 anchors" if need.anchors is None else f"asks about {need.anchors} anchors a round"
+    return f"{need.rule} {asked} (+{need.bytes:.0%} bytes)"

@@ -1,0 +1,84 @@
+"""`sagefl scout`: will choosing pay here?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import fill
+from typing import Annotated
+
+import typer
+
+from ..errors import UsageError
+from .common import console, friendly_errors
+from .simulate import (
+    Alpha,
+    Clients,
+    Config,
+    Dataset,
+    Device,
+    Engine,
+    MaxBatches,
+    Rounds,
+    Seed,
+    Set,
+    Topology,
+    Workers,
+    config_flags,
+    execution_of,
+    resolve,
+)
+
+
+def scout(
+    config: Config = None,
+    dataset: Dataset = None,
+    alpha: Alpha = None,
+    topology: Topology = None,
+    clients: Clients = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    max_batches: MaxBatches = None,
+    set_: Set = None,
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(help="Train nothing: judge by the losses that this run recorded, or these nodes. Repeatable."),
+    ] = None,
+    pilot: Annotated[
+        int | None, typer.Option(help="Rounds of the pilot; default: as many as make about a tenth of a run.")
+    ] = None,
+    map_: Annotated[Path | None, typer.Option("--map", help="Draw the map here: FILE.png or FILE.svg.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write verdict, figures and map as one HTML page.")] = None,
+    engine: Engine = "auto",
+    workers: Workers = None,
+    device: Device = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print everything by name as JSON, and nothing else.")] = False,
+) -> None:
+    """Say whether choosing will pay in a world: choose, gossip, stay at home, or cannot tell, and why."""
+    with friendly_errors():
+        from ..api.scouting import scout_runs, scout_world
+
+        flags = config_flags(dataset, alpha, topology, clients, rounds, seed, None, max_batches, set_)
+        if run:
+            if config or flags or pilot is not None:
+                raise UsageError("--run judges what was recorded and makes no pilot: leave out --pilot and the world")
+            found = scout_runs(run)
+        else:
+            resolved = resolve(config, flags, None)
+            found = scout_world(resolved, execution_of(engine, workers, device, None, 10), pilot)
+        written = []
+        if map_ is not None:
+            found.plot(map_)
+            written.append(f"The map is in {map_}")
+        if report is not None:
+            written.append(f"The report is in {found.report(report)}")
+    if json_:
+        typer.echo(json.dumps(found.document(), indent=1))
+        return
+    out = console()
+    out.print(found.sentence, style="bold")
+    out.print()
+    for line in found.lines():
+        out.print(fill(line, 110))
+    for line in written:
+        out.print(line)
