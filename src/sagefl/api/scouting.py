@@ -124,7 +124,7 @@ class Scouting:
         if k.between is not None:
             sizes = ", ".join(map(str, k.sizes))
             what = ("Mixing costs", "of error") if p is not None else ("Answers are wrong in", "of cases")
-            made.append(f"Groups of {sizes} clients; two halves of the samples agree on {k.agreement:.0%} of all pairs.")
+            made.append(f"Groups of {sizes} clients; two halves of the samples agree on them to {k.agreement:.0%}.")
             made.append(f"{what[0]} {k.within:+.1%} {what[1]} with kin, {k.between:+.1%} with strangers.")
         elif p is not None:
             made.append(f"No groups; mixing with a neighbour costs {k.within:+.1%} of error.")

@@ -2,7 +2,7 @@
 
 The cost of a pair is the error after mixing minus the error before, on samples of the receiver that nobody trained on.
 Within a group it is about the same for all pairs, and lower than between groups. The number of groups is the one that
-predicts the other half of the samples best; how sure it is, is how well the two halves agree.
+predicts the other half of the samples best; how sure one can be, is how well the two halves agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kinship:
     within: float  # what mixing with kin costs, as a difference in error
     between: float | None  # with strangers; None in one group
     contrast: tuple[float, float]  # 95 % interval of the difference, on samples that the groups were not found with
-    agreement: float  # share of pairs on which the two halves of the samples agree
+    agreement: float  # of the two halves of the samples about who is kin: 1 in full, 0 as by chance
 
     @property
     def count(self) -> int:
@@ -63,7 +63,7 @@ def find_kin(costs: Floats, answers: Floats | None = None) -> Kinship:
         one = np.zeros(len(whole), np.int64)
         return Kinship(tuple(one.tolist()), _mean(whole, _same(one)), None, (low, high), 1.0)
     kin, strangers = _same(groups), ~_same(groups)
-    agreement = float((_same(found[0]) == _same(found[1]))[np.triu_indices(len(whole), 1)].mean())
+    agreement = adjusted_rand(*found)
     return Kinship(tuple(groups.tolist()), _mean(whole, kin), _mean(whole, strangers), (low, high), agreement)
 
 
@@ -95,6 +95,18 @@ def partitions(costs: Floats) -> dict[int, Labels]:
             table[a] += table[b]
             table[:, a] += table[:, b]
         total, number = (np.delete(np.delete(table, b, 0), b, 1) for table in (total, number))
+
+
+def adjusted_rand(one: Labels, two: Labels) -> float:
+    """How far two partitions agree about pairs: 1 if they are the same, 0 in the mean if they have nothing to do.
+
+    >>> adjusted_rand(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]))
+    1.0
+    """
+    upper = np.triu_indices(len(one), 1)
+    a, b = _same(one)[upper], _same(two)[upper]
+    both, chance, most = (a & b).sum(), a.sum() * b.sum() / len(a), (a.sum() + b.sum()) / 2
+    return 1.0 if most == chance else float((both - chance) / (most - chance))
 
 
 def _best_count(halves: Sequence[Floats], ways: Sequence[dict[int, Labels]]) -> int:

@@ -27,7 +27,7 @@ Verdict = Literal["choose", "gossip", "home", "unsure"]
 
 RECOMMENDED = "sage-m"  # the rule that a verdict names where choosing pays
 PAYS = 0.015  # a difference from which on it is worth acting
-CRISP = 0.9  # agreement of the two halves of the samples from which on groups count as found
+CRISP = 0.75  # agreement of the two halves of the samples from which on groups count as found
 HARMLESS = 0.03  # so much may mixing with kin cost at once
 Z = 1.645  # intervals are of 90 %
 TOLD_APART = 0.1  # kin's and strangers' answers differ by at least so much
@@ -71,7 +71,11 @@ class Calibration(NamedTuple):
         return Range(expected, expected - Z * spread, expected + Z * spread)
 
 
-CALIBRATION = {"kin": Calibration(1.0, 0.3, 0.01), "home": Calibration(0.5, 0.3, 0.02)}
+CALIBRATION = {
+    "kin": Calibration(1.15, 0.4, 0.01),  # what clients get with kin, minus gossip
+    "whole": Calibration(0.42, 0.3, 0.01),  # what they get at home, minus gossip, where whole models are exchanged
+    "part": Calibration(0.05, 0.1, 0.01),  # the same, where everybody keeps a head of its own, which gets used to mixes
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +83,7 @@ class Pilot:
     """What a pilot saw. Accuracy of each client on samples nobody trained on: of its group, or its own in one group."""
 
     rounds: int
-    answers: Floats  # [receiver, peer, sample]: everybody's errors on everybody's samples, NaN beyond the last
+    answers: Floats  # [receiver, peer, anchor]: everybody's errors on everybody's anchors, NaN beyond the last
     costs: Floats  # [receiver, peer, sample]: change in error by mixing with a neighbour, NaN where not tried
     kinship: Kinship
     local: Floats
@@ -87,12 +91,13 @@ class Pilot:
     gossip: Floats
     cost: Cost
     price: float = 0.0  # bytes of one question and a label as its answer, as a share of a model's
+    whole: bool = True  # whether whole models are exchanged
     asked: float = 0.0  # the same for the answers that the recommended rule asks for
 
     @property
     def samples(self) -> int:
         """How many samples a client has to try models on, in the median."""
-        return int(np.median((~np.isnan(self.answers[:, 0])).sum(1)))
+        return int(np.median((~np.isnan(self.costs)).any(1).sum(1)))
 
     @property
     def tried(self) -> npt.NDArray[np.bool_]:
@@ -151,7 +156,7 @@ def judge(pilot: Pilot, rounds: int) -> Scouted:
         better = pilot.within if pilot.within.mean() >= pilot.local.mean() else pilot.local
         gain, home = _projected("kin", better - pilot.gossip), _projected("kin", pilot.local - pilot.within)
     else:
-        gain = home = _projected("home", pilot.local - pilot.gossip)
+        gain = home = _projected("whole" if pilot.whole else "part", pilot.local - pilot.gossip)
         gain = Range(*(max(0.0, value) for value in gain))
     verdict = _verdict(crisp(pilot), gain, home)
     found = Scouted(verdict, "", kinship, gain, home, _advice(pilot, verdict), needs)

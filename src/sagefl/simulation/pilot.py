@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from ..learning.tasks import Answer, MixBlocks, Row, Task, Train
-from ..learning.workbench import Indices, Workbench
+from ..learning.workbench import CHUNK, Indices, Workbench
 from ..methods import method
 from ..runs.kinship import Kinship, find_kin
 from ..runs.scouting import RECOMMENDED, Cost, Pilot
@@ -26,13 +27,14 @@ from .misbehaving import betray
 from .world import World
 
 Errors = npt.NDArray[np.float64]
-POOLED = 160  # samples of one's group on which a client is judged
-TRIED = 6  # at most so many mixes of a client are judged on them
+POOLED = 100  # samples of one's group on which a client is judged
+TRIED = 4  # at most so many mixes of a client are judged on them
+SHORTEST, LONGEST = 3, 6  # rounds; before the third, groups do not show yet
 
 
 def pilot_rounds(rounds: int) -> int:
-    """How long a pilot is, so that it trains for about a tenth of a run: its rounds are run twice, but for the first."""
-    return min(max((rounds // 10) // 2, 2), 5)
+    """How long a pilot is: it takes a tenth of a run of 60 rounds or more. Rounds are run twice, but for the first."""
+    return min(max(rounds // 20, SHORTEST), LONGEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +57,20 @@ class Try(Task[npt.NDArray[np.bool_]]):
 
     def run(self, bench: Workbench) -> npt.NDArray[np.bool_]:
         """Nothing is changed."""
-        p, shared = bench.population, bench.layout.shared
-        truth, mine = bench.corpus.train_y[self.indices], p.params[self.client]
-        found = []
-        for row in (None, *(p.snapshots[p.slot(self.round, age), peer] for peer, age in self.peers)):
-            mixed = mine.clone()
-            if row is not None:
-                mixed[shared] = (1 - self.mixing) * mine[shared] + self.mixing * row[shared]
-            bench.layout.bind(bench.model, mixed)
-            found.append((bench.infer(bench.corpus.train_x, self.indices).argmax(1) != truth).numpy())
-        return np.stack(found)
+        p, shared, mine = bench.population, bench.layout.shared, bench.population.params[self.client]
+        rows = [mine]
+        for peer, age in self.peers:
+            rows.append(mine.clone())
+            rows[-1][shared].lerp_(p.snapshots[p.slot(self.round, age), peer, shared], self.mixing)
+        found = np.empty((len(rows), len(self.indices)), np.bool_)
+        bench.model.eval()
+        with torch.inference_mode():
+            for start in range(0, len(self.indices), CHUNK):
+                x, truth = bench.samples(self.indices[start : start + CHUNK])
+                for at, row in enumerate(rows):
+                    bench.layout.bind(bench.model, row)
+                    found[at, start : start + CHUNK] = (bench.model(x).argmax(1) != truth).numpy()
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +114,9 @@ class Piloting:
         asked = self.answered * (sizes.anchor_input + sizes.answer(LABEL_ERRORS))
         cost = Cost(time.perf_counter() - began, self.moved * sizes.shared_block + asked, self.trained)
         rule = method(RECOMMENDED).suited(latents=self.world.has_latents).selector
-        prices = sizes.price(LABEL_ERRORS), sizes.price(rule.scoring)
-        return Pilot(self.rounds, answers, costs, kinship, local, within, gossip, cost, *prices)
+        prices = {"price": sizes.price(LABEL_ERRORS), "asked": sizes.price(rule.scoring)}
+        whole = self.world.layout.local_size == 0
+        return Pilot(self.rounds, answers, costs, kinship, local, within, gossip, cost, whole=whole, **prices)
 
     # Rounds -------------------------------------------------------------------------------------------------------
 
@@ -144,11 +151,12 @@ class Piloting:
     # Measuring ----------------------------------------------------------------------------------------------------
 
     def _answers(self) -> Errors:
-        """[receiver, peer, sample]: everybody's errors on everybody's samples, one's own on the diagonal."""
+        """[receiver, peer, anchor]: everybody's errors on everybody's anchors, one's own on the diagonal."""
         clients, truth = self.world.clients, self.world.dataset.train_y
-        everything = np.concatenate(self.samples)
-        ends = np.cumsum([len(s) for s in self.samples])[:-1]
-        found = np.full((clients, clients, max(map(len, self.samples))), np.nan)
+        anchors = [roles.anchor for roles in self.world.federation.roles]
+        everything = np.concatenate(anchors)
+        ends = np.cumsum([len(a) for a in anchors])[:-1]
+        found = np.full((clients, clients, max(map(len, anchors))), np.nan)
         labels = self.engine.map([Answer(k, self.last, 0, everything, LABEL_ERRORS) for k in range(clients)])
         for peer, answer in enumerate(labels):
             for receiver, part in enumerate(np.split(LABEL_ERRORS.score(answer, truth[everything]), ends)):
