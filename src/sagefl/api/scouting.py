@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..errors import UsageError
 from ..runs.config import Execution, RunConfig, checked
+from ..runs.kinship import nanmean
 from ..runs.recorded_answers import recorded_answers
 from ..runs.scouting import Need, Pilot, Scouted, judge, judge_answers
 from ..view.plain import plain
@@ -75,7 +76,7 @@ def scout_runs(folders: Sequence[Path]) -> Scouting:
     """Judge by the losses that a run, or several nodes, recorded."""
     held = recorded_answers(folders)
     found = judge_answers(held.answers, held.harm, held.first_round)
-    return Scouting(found, held.source, risks=np.array([np.nanmean(row, axis=1) for row in held.answers]))
+    return Scouting(found, held.source, risks=nanmean(held.answers, 2))
 
 
 class Scouting:
@@ -85,7 +86,7 @@ class Scouting:
         self, found: Scouted, source: str, pilot: Pilot | None = None, risks: npt.NDArray[np.float64] | None = None
     ) -> None:
         self.found, self.source, self.pilot = found, source, pilot
-        self.risks = np.array([np.nanmean(row, axis=1) for row in pilot.answers]) if pilot is not None else risks
+        self.risks = nanmean(pilot.answers, 2) if pilot is not None else risks
 
     @property
     def verdict(self) -> str:

@@ -70,7 +70,7 @@ def find_kin(costs: Floats, answers: Floats | None = None) -> Kinship:
 def pair_costs(costs: Floats) -> Floats:
     """The mean cost of every pair, both directions together; NaN where none was tried."""
     directed = _directed(costs)
-    return _nanmean(np.stack([directed, directed.T]), 0)
+    return nanmean(np.stack([directed, directed.T]), 0)
 
 
 def partitions(costs: Floats) -> dict[int, Labels]:
@@ -132,7 +132,7 @@ def _contrast(directed: Sequence[Floats], found: Sequence[Labels]) -> tuple[floa
         np.fill_diagonal(kin, False)
         strangers = ~_same(labels)
         both.append([_mean(row, s) - _mean(row, k) for row, k, s in zip(costs, kin, strangers, strict=True)])
-    gaps = _nanmean(np.array(both), 0)
+    gaps = nanmean(np.array(both), 0)
     gaps = gaps[~np.isnan(gaps)]
     if len(gaps) < 2:
         return 0.0, (-1.0, 1.0)
@@ -151,7 +151,7 @@ def _filled(costs: Floats, far: Floats | None) -> Floats:
 
 
 def _directed(costs: Floats) -> Floats:
-    return _nanmean(costs, 2)
+    return nanmean(costs, 2)
 
 
 def _same(labels: Labels) -> npt.NDArray[np.bool_]:
@@ -164,7 +164,7 @@ def _mean(values: Floats, where: npt.NDArray[np.bool_]) -> float:
     return float(held.mean()) if len(held) else float("nan")
 
 
-def _nanmean(values: Floats, axis: int) -> Floats:
+def nanmean(values: Floats, axis: int) -> Floats:
     """Without a warning where there is nothing."""
     known = ~np.isnan(values)
     number = known.sum(axis)

@@ -20,16 +20,18 @@ from ..selection import make
 from ..selection.sage_m import HORIZON
 from ..selection.theory import SCHEDULE, certificate_width, radius
 from .intervals import estimate
-from .kinship import Kinship, find_kin
+from .kinship import Kinship, find_kin, nanmean
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["choose", "gossip", "home", "unsure"]
 
 RECOMMENDED = "sage-m"  # the rule that a verdict names where choosing pays
 PAYS = 0.015  # a difference from which on it is worth acting
+OPEN = 0.05  # a difference that must be ruled out before there is nothing to choose
 CRISP = 0.75  # agreement of the two halves of the samples from which on groups count as found
 HARMLESS = 0.03  # so much may mixing with kin cost at once
 Z = 1.645  # intervals are of 90 %
+NOISE = 0.012  # so far apart may two runs end that only draw differently
 TOLD_APART = 0.1  # kin's and strangers' answers differ by at least so much
 LATE = 15  # a round from which on skewed labels no longer look like groups
 FEW = 20  # below so many samples a client nothing is told apart
@@ -157,7 +159,8 @@ def judge(pilot: Pilot, rounds: int) -> Scouted:
         gain, home = _projected("kin", better - pilot.gossip), _projected("kin", pilot.local - pilot.within)
     else:
         gain = home = _projected("whole" if pilot.whole else "part", pilot.local - pilot.gossip)
-        gain = Range(*(max(0.0, value) for value in gain))
+        if home.low <= 0:  # what one draw gains over another is noise
+            gain = Range(max(0.0, home.expected), -NOISE, max(home.high, NOISE))
     verdict = _verdict(crisp(pilot), gain, home)
     found = Scouted(verdict, "", kinship, gain, home, _advice(pilot, verdict), needs)
     return replace(found, sentence=_sentence(found, pilot))
@@ -177,11 +180,10 @@ def _projected(which: str, differences: Floats) -> Range:
 
 
 def _verdict(grouped: bool, gain: Range, home: Range) -> Verdict:
-    if grouped:
-        return "choose" if gain.low > 0 and gain.expected >= PAYS else "gossip" if gain.expected < PAYS else "unsure"
-    if home.low > 0 and home.expected >= PAYS:
-        return "home"
-    return "gossip" if home.expected < PAYS else "unsure"
+    seen = gain if grouped else home
+    if seen.low > 0 and seen.expected >= PAYS:
+        return "choose" if grouped else "home"
+    return "gossip" if seen.expected < PAYS and seen.high < OPEN else "unsure"
 
 
 def _nobody(kinship: Kinship) -> Scouted:
@@ -291,7 +293,7 @@ def what_rules_need(pilot: Pilot, rounds: int) -> tuple[Need, ...]:
     asks = memory.block * (min(memory.patience, rounds) + memory.recheck * max(rounds - memory.patience, 0)) / rounds
     spent = min(asks * degree * pilot.asked, memory.budget * max(1.0, HORIZON / rounds))
     last, peers = SCHEDULE[-1], max(2, round(degree))
-    risks = np.array([np.nanmean(row, axis=1) for row in pilot.answers])
+    risks = nanmean(pilot.answers, 2)
     ahead = [row[seen].mean() - row[seen].min() for row, seen in zip(risks, pilot.tried, strict=True) if seen.any()]
     able = [m for m in SCHEDULE if certificate_width(radius(m, peers), peers) < np.median(ahead)]
     anchors = min(able, default=None)

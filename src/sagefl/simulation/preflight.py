@@ -18,10 +18,11 @@ import torch
 
 from ..learning.models import training_loss
 from ..methods import Method
-from ..selection import Outcome, Probe, Reason, Selector
+from ..selection import Outcome, Probe, Reason, Selector, State
 from .world import World
 
 ENOUGH = 10_000  # anchors with which every rule that certifies can
+REMEMBERED = 12  # rounds that a rule with a memory is given
 PAIRS = 200  # at most so many different neighbourhoods are tried
 
 
@@ -133,13 +134,21 @@ def _reason(outcome: Outcome | None) -> Reason | None:
 
 
 def _tried(rule: Selector, degree: int, anchors: int) -> Outcome | None:
-    """The outcome where one neighbour is always right and all others are always wrong; None if that is not enough."""
-    decision = rule.begin(range(degree), anchors, rounds=1)
-    while (probe := decision.request) is not None:
-        if not isinstance(probe, Probe):
-            return None
-        wrong = np.array([[0.0 if peer == 0 else rule.bound] for peer in probe.peers])
-        decision.answer(np.repeat(wrong, probe.stop - probe.start, axis=1))
+    """The outcome where one neighbour is always right and all others are always wrong; None if that is not enough.
+
+    A rule that remembers is given a few rounds.
+    """
+    state: State | None = None
+    for number in range(REMEMBERED):
+        decision = rule.begin(range(degree), anchors, state=state, round=number, rounds=REMEMBERED)
+        while (probe := decision.request) is not None:
+            if not isinstance(probe, Probe):
+                return None
+            wrong = np.array([[0.0 if peer == 0 else rule.bound] for peer in probe.peers])
+            decision.answer(np.repeat(wrong, probe.stop - probe.start, axis=1))
+        state = decision.outcome.state
+        if state is None or decision.outcome.reason in (Reason.CERTIFIED, Reason.NO_ANCHORS):
+            break
     return decision.outcome
 
 

@@ -1,0 +1,110 @@
+"""From what a pilot saw to a verdict: every verdict there is, its sentence, and the figures behind it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_kinship import CLIENTS, SAMPLES, planted
+
+from sagefl.runs.kinship import find_kin
+from sagefl.runs.scouting import RECOMMENDED, Cost, Pilot, Scouted, judge, judge_answers
+
+
+def pilot(local: float, within: float, gossip: float, groups: int = 1, harm: float = 0.3, samples: int = SAMPLES) -> Pilot:
+    """A pilot that saw these accuracies, a little different for every client."""
+    truth = np.arange(CLIENTS) % groups
+    costs = planted(truth, harm if groups > 1 else 0, 1, p=0.8)[:, :, :samples]
+    noise = np.random.default_rng(2).normal(0, 0.02, (3, CLIENTS))
+    answers = np.full((CLIENTS, CLIENTS, 30), 0.3)
+    arms = (local + noise[0], within + noise[1], gossip + noise[2])
+    return Pilot(3, answers, costs, find_kin(costs), *arms, Cost(1.0, 10**6, 10**4), price=1e-3, asked=1e-3)
+
+
+def test_groups_that_help_and_strangers_that_harm_mean_choose() -> None:
+    found = judge(pilot(0.6, 0.62, 0.45, groups=3), 60)
+    assert found.verdict == "choose"
+    assert found.sentence.startswith(f"Choose, with {RECOMMENDED}: three groups; expect +")
+    assert found.headroom is not None and 0 < found.headroom.low < 0.17 < found.headroom.high
+    (need,) = [n for n in found.needs if n.rule == RECOMMENDED]
+    assert f"for {need.bytes:.0%} more bytes" in found.sentence
+
+
+def test_where_gossip_is_as_good_there_is_nothing_to_choose() -> None:
+    for each in (pilot(0.6, 0.61, 0.62), pilot(0.6, 0.6, 0.6)):
+        found = judge(each, 60)
+        assert found.verdict == "gossip"
+        assert found.sentence.startswith("Nothing to choose: use rg")
+        assert found.headroom is not None and found.headroom.low <= 0 < found.headroom.high < 0.02
+
+
+def test_groups_in_which_gossip_is_no_worse_are_nothing_to_choose() -> None:
+    assert judge(pilot(0.6, 0.6, 0.6, groups=2), 60).verdict == "gossip"
+
+
+def test_where_gossip_is_far_below_home_and_nobody_has_kin_neighbours_harm() -> None:
+    found = judge(pilot(0.8, 0.6, 0.6), 60)
+    assert found.verdict == "home"
+    assert found.sentence.startswith("Neighbours harm: stay at home; expect +")
+
+
+def test_a_head_of_ones_own_gets_used_to_mixes() -> None:
+    assert judge(replace(pilot(0.75, 0.7, 0.66), whole=False), 60).verdict == "gossip"
+    assert judge(pilot(0.75, 0.7, 0.66), 60).verdict == "home"
+
+
+def test_with_few_samples_it_says_how_many_would_do() -> None:
+    seen = pilot(0.64, 0.6, 0.6, samples=12)
+    rng = np.random.default_rng(5)
+    found = judge(replace(seen, local=seen.local + rng.normal(0, 0.5, CLIENTS)), 60)
+    assert found.verdict == "unsure"
+    assert found.sentence.startswith("Cannot tell: 12 samples a client are too few, ")
+    assert int(found.sentence.split(", ")[1].split()[0]) > 12
+
+
+def test_nobody_with_a_neighbour_stays_at_home() -> None:
+    alone = pilot(0.6, 0.6, 0.6)
+    assert judge(replace(alone, costs=np.full_like(alone.costs, np.nan)), 60).verdict == "home"
+
+
+def test_clients_without_kin_among_their_neighbours_are_told_whom_to_connect_to() -> None:
+    seen = pilot(0.6, 0.62, 0.45, groups=2)
+    costs = seen.costs.copy()
+    costs[0, 2::2] = costs[2::2, 0] = np.nan
+    (advice,) = judge(replace(seen, costs=costs), 60).advice
+    assert advice.startswith("Without kin among their neighbours: connect client 0 to one of 2, 4, 6, 8 ...")
+
+
+def test_the_document_is_plain() -> None:
+    document = judge(pilot(0.6, 0.62, 0.45, groups=3), 60).document()
+    assert document["verdict"] == "choose"
+    assert document["headroom"].keys() == {"expected", "low", "high"}
+    json.dumps(document, allow_nan=False)
+
+
+# Recorded answers alone
+
+
+def answers(apart: float, seed: int = 1) -> np.ndarray:
+    far = (np.arange(CLIENTS) % 2)[:, None] != (np.arange(CLIENTS) % 2)[None, :]
+    losses = (np.random.default_rng(seed).random((CLIENTS, CLIENTS, 40)) < 0.3 + apart * far[:, :, None]).astype(float)
+    losses[range(CLIENTS), range(CLIENTS)] = np.nan
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("apart", "harm", "first", "verdict"),
+    [
+        (0.4, None, 30, "choose"),
+        (0.4, 0.1, 2, "unsure"),  # skewed labels may look like that
+        (0.0, 0.0, 30, "gossip"),
+        (0.0, 0.08, 30, "home"),
+        (0.0, None, 30, "unsure"),
+    ],
+)
+def test_recorded_answers_say_what_they_can(apart: float, harm: float | None, first: int, verdict: str) -> None:
+    found: Scouted = judge_answers(answers(apart), harm, first)
+    assert found.verdict == verdict
+    assert found.headroom is None
