@@ -4,6 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready# every command but those of rare extras
 STAMP  := $(VENV)/.installed# and what tests and documentation need
+COMMANDS := sim,study,node,view
+EVERYTHING := $(COMMANDS),ray,cifar,tensorboard,docs
+
+# A long command with a dot every five seconds, so that one sees that it is alive.
+alive = (while sleep 5; do printf .; done) & dots=$$!; $(1); status=$$?; kill $$dots; echo; exit $$status
 
 # Tests start hundreds of short processes: keep compiled files, also where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
@@ -14,23 +19,25 @@ setup: $(STAMP)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("sagefl needs Python 3.11 or newer; set PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
-	@echo "Setting up $(VENV) (first time only, a few minutes)"
+	@printf "Setting up $(VENV) (first time only, a few minutes) "
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,study,node,view]"
+	@$(call alive,$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(COMMANDS)]")
 	@touch $@
 
 $(STAMP): $(READY)
-	@echo "Adding what tests and documentation need (first time only, a few minutes more)"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[sim,study,node,view,ray,cifar,tensorboard,docs]" --group dev
+	@printf "Adding what tests and documentation need (first time only, a few minutes more) "
+	@$(call alive,$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[$(EVERYTHING)]" --group dev)
 	@touch $@
 
 demo: $(READY)
 	@$(BIN)/sagefl decide examples/losses.csv
 	@echo
-	@$(BIN)/sagefl compare --clients 20 --rounds 10 --eval-every 5 --out runs/demo
+	@$(BIN)/sagefl scout --config examples/demo/groups.toml
 	@echo
-	@$(BIN)/sagefl study paper --preset smoke --out runs/study-smoke --brief
+	@$(BIN)/sagefl scout --config examples/demo/alike.toml
+	@echo
+	@$(BIN)/python examples/demo/conclude.py runs/demo
 
 test: setup lint types unit
 

@@ -127,11 +127,14 @@ def scored(verdicts: Sequence[Mapping[str, str]], measured: Measured) -> Iterabl
         mark = "right" if wanted in ("any", v["verdict"]) else "unsure" if v["verdict"] == "unsure" else "WRONG"
         inside = "covered" if float(v["low"]) <= room <= float(v["high"]) else "NOT covered"
         span = f"[{100 * float(v['low']):+.1f}, {100 * float(v['high']):+.1f}]"
-        yield f"{mark:6} {v['world']}, seed {v['seed']}: said {v['verdict']}, {wanted} is right; {100 * room:+.1f} {inside} {span}"
-    said = [(v["verdict"], right(scores)) for v, scores in rows]
-    yield share("right", [verdict == wanted or wanted is None for verdict, wanted in said])
-    yield share("unsure", [verdict == "unsure" for verdict, _ in said])
-    yield share('"choose" where there is nothing to choose', [v == "choose" for v, wanted in said if wanted == "gossip"])
+        said = f"{v['world']}, seed {v['seed']}: said {v['verdict']}, {wanted} is right"
+        yield f"{mark:6} {said}; {100 * room:+.1f} {inside} {span}"
+    told = [(v["verdict"], right(scores)) for v, scores in rows]
+    yield share("right", [verdict == wanted or wanted is None for verdict, wanted in told])
+    yield share("unsure", [verdict == "unsure" for verdict, _ in told])
+    yield share(
+        '"choose" where there is nothing to choose', [v == "choose" for v, wanted in told if wanted == "gossip"]
+    )
     covered = [float(v["low"]) <= headroom_of(scores) <= float(v["high"]) for v, scores in rows]
     yield share("headroom within its interval", covered)
     worlds = {v["world"] for v, _ in rows}

@@ -42,8 +42,8 @@ def conclusion(results: Results, scouting: Scouting) -> dict[str, Any]:
     asked = (ours["probe_input_bytes"] + ours["probe_answer_bytes"]) / runs["rg"]["model_bytes"]
     sentence = (
         f"Choosing with {RECOMMENDED} ends at {accuracy[RECOMMENDED]:.1%}: {gain['rg']:+.1f} points over random gossip "
-        f"(rg), {gain['local']:+.1f} over staying at home and {gain['sage-os']:+.1f} over sage-os, for {asked:.1%} more "
-        "bytes than gossip."
+        f"(rg), {gain['local']:+.1f} over staying at home and {gain['sage-os']:+.1f} over sage-os, for {asked:.1%} "
+        "more bytes than gossip."
     )
     return {"sentence": sentence, "accuracy": accuracy, "gain": gain, "bytes": asked, "scout": scouting.sentence}
 

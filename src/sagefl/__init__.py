@@ -3,8 +3,9 @@
 Ask before you download: score a few of your own held-out inputs on every neighbour, commit only when a certificate
 says the peer beats a random draw, stop when more evidence cannot pay, otherwise gossip.
 
-The names below need NumPy alone. `run`, `compare`, `scout` and `load` are the simulator in a few lines: they come with the
-extra `sim` and are loaded when first used. The simulator, the node and the page are subpackages with their own extras.
+The names below need NumPy alone. `run`, `compare`, `scout` and `load` are the simulator in a few lines: they come with
+the extra `sim` and are loaded when first used. The simulator, the node and the page are subpackages with extras of
+their own.
 """
 
 from importlib import import_module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typer.main import get_command
 from sagefl import selectors
 from sagefl.cli import app
 from sagefl.extras import how_to_install
+from sagefl.runs.scouting import RECOMMENDED
 
 PAGE = ROOT / "README.md"
 README = text(PAGE)
@@ -24,6 +26,21 @@ def test_the_first_commands_are_the_two_that_matter() -> None:
     first = blocks(PAGE)[0]
     assert [command for command, _ in commands(first)] == ["make demo", "make test"]
     assert "asks before it downloads" in README[: README.index("make demo")]
+
+
+def test_it_begins_with_a_picture_and_a_conclusion_that_was_computed() -> None:
+    """The sentence is the recorded one, and that is what its numbers say."""
+    found = json.loads((ROOT / "results" / "demo" / "conclusion.json").read_text(encoding="utf-8"))
+    beginning = " ".join(README[: README.index("Certified peer selection")].split())
+    assert "docs/images/demo.png" in beginning and (ROOT / "docs" / "images" / "demo.png").is_file()
+    assert found["sentence"] in beginning
+    accuracy, gain = found["accuracy"], found["gain"]
+    ours = accuracy[RECOMMENDED]
+    assert f"{ours:.1%}" in found["sentence"] and f"{found['bytes']:.1%}" in found["sentence"]
+    for method, points in gain.items():
+        assert points == pytest.approx(100 * (ours - accuracy[method]))
+        assert f"{points:+.1f} " in found["sentence"]
+    assert found["scout"] in text(PAGE)
 
 
 def test_the_targets_that_the_pages_name_exist() -> None:
@@ -105,7 +122,7 @@ def test_the_demo_begins_with_the_decision_that_is_shown() -> None:
 @pytest.mark.slow
 def test_the_demo_prints_what_is_shown() -> None:
     shown = demo()
-    subprocess.run(["rm", "-rf", "runs/demo", "runs/study-smoke"], cwd=ROOT, check=True)
+    subprocess.run(["rm", "-rf", "runs/demo"], cwd=ROOT, check=True)
     command = ["make", "--no-print-directory", "demo"]  # called by `make test-slow`, make names the folder otherwise
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3600)
     assert run.returncode == 0, run.stderr

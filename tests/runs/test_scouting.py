@@ -13,7 +13,9 @@ from sagefl.runs.kinship import find_kin
 from sagefl.runs.scouting import RECOMMENDED, Cost, Pilot, Scouted, judge, judge_answers
 
 
-def pilot(local: float, within: float, gossip: float, groups: int = 1, harm: float = 0.3, samples: int = SAMPLES) -> Pilot:
+def pilot(
+    local: float, within: float, gossip: float, groups: int = 1, harm: float = 0.3, samples: int = SAMPLES
+) -> Pilot:
     """A pilot that saw these accuracies, a little different for every client."""
     truth = np.arange(CLIENTS) % groups
     costs = planted(truth, harm if groups > 1 else 0, 1, p=0.8)[:, :, :samples]
@@ -27,7 +29,8 @@ def test_groups_that_help_and_strangers_that_harm_mean_choose() -> None:
     found = judge(pilot(0.6, 0.62, 0.45, groups=3), 60)
     assert found.verdict == "choose"
     assert found.sentence.startswith(f"Choose, with {RECOMMENDED}: three groups; expect +")
-    assert found.headroom is not None and 0 < found.headroom.low < 0.17 < found.headroom.high
+    assert found.headroom is not None
+    assert 0 < found.headroom.low < 0.17 < found.headroom.high
     (need,) = [n for n in found.needs if n.rule == RECOMMENDED]
     assert f"for {need.bytes:.0%} more bytes" in found.sentence
 
@@ -37,7 +40,8 @@ def test_where_gossip_is_as_good_there_is_nothing_to_choose() -> None:
         found = judge(each, 60)
         assert found.verdict == "gossip"
         assert found.sentence.startswith("Nothing to choose: use rg")
-        assert found.headroom is not None and found.headroom.low <= 0 < found.headroom.high < 0.02
+        assert found.headroom is not None
+        assert found.headroom.low <= 0 < found.headroom.high < 0.02
 
 
 def test_groups_in_which_gossip_is_no_worse_are_nothing_to_choose() -> None:

@@ -92,11 +92,15 @@ def test_the_command_gives_the_verdict_first_and_the_figures_as_json(tmp_path: P
     document = json.loads(scouted(*common, "--json"))
     assert document["verdict"] == "choose"
     assert document["headroom"]["low"] < document["headroom"]["expected"] < document["headroom"]["high"]
-    assert document["cost"]["seconds"] > 0 and document["cost"]["bytes"] > 0 and document["cost"]["samples"] > 0
+    assert document["cost"]["seconds"] > 0
+    assert document["cost"]["bytes"] > 0
+    assert document["cost"]["samples"] > 0
     page, picture = tmp_path / "scout.html", tmp_path / "map.svg"
     printed = scouted(*common, "--map", str(picture), "--report", str(page)).splitlines()
     assert printed[0] == document["sentence"]
-    assert "<svg" in picture.read_text() and document["sentence"] in page.read_text() and "<svg" in page.read_text()
+    assert "<svg" in picture.read_text()
+    assert document["sentence"] in page.read_text()
+    assert "<svg" in page.read_text()
     from_python = sagefl.scout(config=tmp_path / "world.toml", engine="sequential")
     assert from_python.sentence == document["sentence"]
     assert repr(from_python).startswith(document["sentence"])
@@ -107,8 +111,10 @@ def test_it_reads_what_a_run_recorded(tmp_path: Path) -> None:
     short = merged(SMALL, {"rounds": 3, "evaluation": {"every": 3, "losses": "full"}, "method": {"id": "rg"}})
     sagefl.run(method="rg", config=short, out=tmp_path / "runs", engine="sequential", progress=False)
     said = json.loads(scouted("--run", str(tmp_path / "runs"), "--json"))
-    assert said["verdict"] == "unsure" and "look like groups" in said["sentence"]
-    assert said["group_sizes"] == [4, 4] and said["headroom"] is None
+    assert said["verdict"] == "unsure"
+    assert "look like groups" in said["sentence"]
+    assert said["group_sizes"] == [4, 4]
+    assert said["headroom"] is None
     assert "makes no pilot" in scouted("--run", str(tmp_path / "runs"), "--clients", "5", code=2)
     assert "no run in" in scouted("--run", str(tmp_path / "nothing"), code=2)
     twice = scouted("--run", str(tmp_path / "runs"), "--run", str(tmp_path / "runs"), code=2)
@@ -125,7 +131,8 @@ def test_a_pilot_longer_than_the_run_is_refused() -> None:
 def tool() -> Any:
     path = Path(__file__).parent.parent.parent / "tools" / "judge_scout.py"
     spec = importlib.util.spec_from_file_location("judge_scout", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -159,7 +166,8 @@ def test_verdicts_are_counted_with_intervals() -> None:
     }
     lines = list(tool().scored(said, measured))
     assert lines[0].startswith("right  a, seed 1: said choose, choose is right; +15.0 covered")
-    assert lines[1].startswith("WRONG  b") and "NOT covered" in lines[1]
+    assert lines[1].startswith("WRONG  b")
+    assert "NOT covered" in lines[1]
     assert "right: 1 of 3 = 33.3% [0.8%, 90.6%]" in lines
     assert any(line.startswith('"choose" where there is nothing to choose: 1 of 1') for line in lines)
     assert any(line.startswith("headroom within its interval: 2 of 3") for line in lines)

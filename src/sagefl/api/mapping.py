@@ -71,7 +71,9 @@ def paint_map(axes: Any, scouting: Scouting) -> None:
     starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
     for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
         size = stop - start
-        axes.add_patch(Rectangle((start - 0.5, start - 0.5), size, size, fill=False, edgecolor="#D55E00", linewidth=1.6))
+        axes.add_patch(
+            Rectangle((start - 0.5, start - 0.5), size, size, fill=False, edgecolor="#D55E00", linewidth=1.6)
+        )
     names = [str(k) for k in order] if len(order) <= 24 else []
     axes.set_xticks(range(len(names)), names, fontsize=6.5)
     axes.set_yticks(range(len(names)), names, fontsize=6.5)

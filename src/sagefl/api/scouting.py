@@ -132,13 +132,17 @@ class Scouting:
         if p is not None:
             ends = [f"{name} {getattr(p, key).mean():.3f}" for name, key in _ARMS.items()]
             about = "of one's group" if k.between is not None else "of one's own"
-            made.append(f"After {p.rounds} rounds, on {p.samples} held-out samples a client, {about}: {', '.join(ends)}.")
+            made.append(
+                f"After {p.rounds} rounds, on {p.samples} held-out samples a client, {about}: {', '.join(ends)}."
+            )
         made += self.found.advice
         if self.found.needs:
             made.append("; ".join(_needed(need) for need in self.found.needs) + ".")
         if p is not None:
             seconds, moved, samples = p.cost
-            made.append(f"This took {seconds:.1f} s, {moved / 1e6:.0f} MB between clients and {samples:,} training samples.")
+            made.append(
+                f"This took {seconds:.1f} s, {moved / 1e6:.0f} MB between clients and {samples:,} training samples."
+            )
         return made
 
     def __repr__(self) -> str:

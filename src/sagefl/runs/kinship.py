@@ -58,7 +58,7 @@ def find_kin(costs: Floats, answers: Floats | None = None) -> Kinship:
     count = _best_count(halves, ways)
     groups = _by_size(partitions(_filled(whole, far))[count])
     found = [way[count] for way in ways]
-    contrast, (low, high) = _contrast([_directed(costs[:, :, half::2]) for half in (1, 0)], found)
+    low, high = _contrast([_directed(costs[:, :, half::2]) for half in (1, 0)], found)
     if count == 1 or low <= 0:
         one = np.zeros(len(whole), np.int64)
         return Kinship(tuple(one.tolist()), _mean(whole, _same(one)), None, (low, high), 1.0)
@@ -115,8 +115,8 @@ def _best_count(halves: Sequence[Floats], ways: Sequence[dict[int, Labels]]) -> 
     missed: dict[int, float] = {}
     for count in sorted(ways[0].keys() & ways[1].keys()):
         missed[count] = 0.0
-        for here, there, way in ((*halves, ways[0]), (*halves[::-1], ways[1])):
-            kin = _same(way[count])
+        for which, way in enumerate(ways):
+            here, there, kin = halves[which], halves[1 - which], _same(way[count])
             expected = np.where(kin, _mean(here, kin & off), _mean(here, ~kin))
             missed[count] += float(np.nanmean(((there - expected) ** 2)[off]))
     best = min(missed, key=lambda count: missed[count])
@@ -124,7 +124,7 @@ def _best_count(halves: Sequence[Floats], ways: Sequence[dict[int, Labels]]) -> 
     return min(count for count, value in missed.items() if value <= enough)
 
 
-def _contrast(directed: Sequence[Floats], found: Sequence[Labels]) -> tuple[float, tuple[float, float]]:
+def _contrast(directed: Sequence[Floats], found: Sequence[Labels]) -> tuple[float, float]:
     """How much more strangers cost than kin, by receiver, on the half that the groups were not found with."""
     both = []
     for costs, labels in zip(directed, found, strict=True):
@@ -135,13 +135,12 @@ def _contrast(directed: Sequence[Floats], found: Sequence[Labels]) -> tuple[floa
     gaps = nanmean(np.array(both), 0)
     gaps = gaps[~np.isnan(gaps)]
     if len(gaps) < 2:
-        return 0.0, (-1.0, 1.0)
-    seen = estimate(gaps.tolist())
-    return seen.mean, seen.interval()
+        return -1.0, 1.0
+    return estimate(gaps.tolist()).interval()
 
 
 def _filled(costs: Floats, far: Floats | None) -> Floats:
-    """Costs of all pairs: those not tried by a straight line through those that were, over how far apart answers are."""
+    """Costs of all pairs; those not tried by a straight line through those that were, over how far answers differ."""
     off = ~np.eye(len(costs), dtype=bool)
     both = off & ~np.isnan(costs) & ~np.isnan(far) if far is not None else np.zeros_like(off)
     if far is None or both.sum() < 6 or np.ptp(far[both]) == 0:
@@ -169,7 +168,8 @@ def nanmean(values: Floats, axis: int) -> Floats:
     known = ~np.isnan(values)
     number = known.sum(axis)
     total = np.where(known, np.nan_to_num(values), 0.0).sum(axis)
-    return np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+    mean: Floats = np.divide(total, number, out=np.full(total.shape, np.nan), where=number > 0)
+    return mean
 
 
 def _labels(members: Sequence[Sequence[int]], clients: int) -> Labels:

@@ -227,7 +227,8 @@ def judge_answers(answers: Floats, harm: float | None, first_round: int) -> Scou
 
 def _sentence(found: Scouted, pilot: Pilot) -> str:
     gain, home = found.headroom, found.home
-    assert gain is not None and home is not None
+    assert gain is not None
+    assert home is not None
     if found.verdict == "choose":
         more = next(need.bytes for need in found.needs if need.rule == RECOMMENDED)
         return (
@@ -241,7 +242,8 @@ def _sentence(found: Scouted, pilot: Pilot) -> str:
         return f"Neighbours harm: stay at home; expect {home.points} points over gossip, for no bytes at all."
     enough = _enough(pilot, gain if found.kinship.between is not None else home)
     if enough is None:
-        return f"Cannot tell: choosing may gain {gain.points} points; a longer pilot would tell (--pilot {2 * pilot.rounds})."
+        longer = f"a longer pilot would tell (--pilot {2 * pilot.rounds})"
+        return f"Cannot tell: choosing may gain {gain.points} points; {longer}."
     return f"Cannot tell: {pilot.samples} samples a client are too few, {enough} would do."
 
 

@@ -179,7 +179,9 @@ class Piloting:
         view = self.world.view(self.last)
         return [(int(p), int(a)) for p, a in zip(view.peers(client), view.ages(client), strict=True)]
 
-    def _try(self, peers: Sequence[Sequence[tuple[int, int]]], samples: Sequence[Indices]) -> list[npt.NDArray[np.bool_]]:
+    def _try(
+        self, peers: Sequence[Sequence[tuple[int, int]]], samples: Sequence[Indices]
+    ) -> list[npt.NDArray[np.bool_]]:
         mixing = self.world.config.training.mixing
         return self.engine.map([Try(k, self.last, peers[k], samples[k], mixing) for k in range(self.world.clients)])
 
@@ -216,4 +218,3 @@ class Piloting:
 def run_pilot(world: World, engine: Engine, rounds: int | None = None) -> Pilot:
     """A pilot of this world on an engine made for it."""
     return Piloting(world, engine, rounds or pilot_rounds(world.config.rounds)).run()
-
