@@ -32,11 +32,13 @@ def test_it_begins_with_a_picture_and_a_conclusion_that_was_computed() -> None:
     """The sentence is the recorded one, and that is what its numbers say."""
     found = json.loads((ROOT / "results" / "demo" / "conclusion.json").read_text(encoding="utf-8"))
     beginning = " ".join(README[: README.index("Certified peer selection")].split())
-    assert "docs/images/demo.png" in beginning and (ROOT / "docs" / "images" / "demo.png").is_file()
+    assert "docs/images/demo.png" in beginning
+    assert (ROOT / "docs" / "images" / "demo.png").is_file()
     assert found["sentence"] in beginning
     accuracy, gain = found["accuracy"], found["gain"]
     ours = accuracy[RECOMMENDED]
-    assert f"{ours:.1%}" in found["sentence"] and f"{found['bytes']:.1%}" in found["sentence"]
+    assert f"{ours:.1%}" in found["sentence"]
+    assert f"{found['bytes']:.1%}" in found["sentence"]
     for method, points in gain.items():
         assert points == pytest.approx(100 * (ours - accuracy[method]))
         assert f"{points:+.1f} " in found["sentence"]

@@ -13,16 +13,13 @@ from sagefl.runs.kinship import find_kin
 from sagefl.runs.scouting import RECOMMENDED, Cost, Pilot, Scouted, judge, judge_answers
 
 
-def pilot(
-    local: float, within: float, gossip: float, groups: int = 1, harm: float = 0.3, samples: int = SAMPLES
-) -> Pilot:
+def pilot(local: float, within: float, gossip: float, groups: int = 1, samples: int = SAMPLES) -> Pilot:
     """A pilot that saw these accuracies, a little different for every client."""
-    truth = np.arange(CLIENTS) % groups
-    costs = planted(truth, harm if groups > 1 else 0, 1, p=0.8)[:, :, :samples]
+    gaps = planted(np.arange(CLIENTS) % groups, 0.3 if groups > 1 else 0, 1)[:, :, :samples]
     noise = np.random.default_rng(2).normal(0, 0.02, (3, CLIENTS))
-    answers = np.full((CLIENTS, CLIENTS, 30), 0.3)
     arms = (local + noise[0], within + noise[1], gossip + noise[2])
-    return Pilot(3, answers, costs, find_kin(costs), *arms, Cost(1.0, 10**6, 10**4), price=1e-3, asked=1e-3)
+    answers, near = np.full((CLIENTS, CLIENTS, samples), 0.3), ~np.eye(CLIENTS, dtype=bool)
+    return Pilot(3, answers, near, find_kin(gaps), *arms, Cost(1.0, 10**6, 10**4), price=1e-3, asked=1e-3)
 
 
 def test_groups_that_help_and_strangers_that_harm_mean_choose() -> None:
@@ -70,14 +67,14 @@ def test_with_few_samples_it_says_how_many_would_do() -> None:
 
 def test_nobody_with_a_neighbour_stays_at_home() -> None:
     alone = pilot(0.6, 0.6, 0.6)
-    assert judge(replace(alone, costs=np.full_like(alone.costs, np.nan)), 60).verdict == "home"
+    assert judge(replace(alone, neighbours=np.zeros_like(alone.neighbours)), 60).verdict == "home"
 
 
 def test_clients_without_kin_among_their_neighbours_are_told_whom_to_connect_to() -> None:
     seen = pilot(0.6, 0.62, 0.45, groups=2)
-    costs = seen.costs.copy()
-    costs[0, 2::2] = costs[2::2, 0] = np.nan
-    (advice,) = judge(replace(seen, costs=costs), 60).advice
+    near = seen.neighbours.copy()
+    near[0, 2::2] = False
+    (advice,) = judge(replace(seen, neighbours=near), 60).advice
     assert advice.startswith("Without kin among their neighbours: connect client 0 to one of 2, 4, 6, 8 ...")
 
 

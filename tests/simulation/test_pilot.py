@@ -64,7 +64,7 @@ def test_the_truth_makes_no_difference_to_it() -> None:
 def test_processes_find_the_same_to_the_last_bit() -> None:
     rough = merged(SMALL, ROUGH)
     one, two = piloted(rough), piloted(rough, "processes")
-    for name in ("answers", "costs", "local", "within", "gossip"):
+    for name in ("answers", "neighbours", "local", "within", "gossip"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     assert one.kinship == two.kinship
     assert (one.cost.bytes, one.cost.samples) == (two.cost.bytes, two.cost.samples)

@@ -124,11 +124,11 @@ class Scouting:
         made = [self.source]
         if k.between is not None:
             sizes = ", ".join(map(str, k.sizes))
-            what = ("Mixing costs", "of error") if p is not None else ("Answers are wrong in", "of cases")
+            than = " than one's own" if p is not None else ""
             made.append(f"Groups of {sizes} clients; two halves of the samples agree on them to {k.agreement:.0%}.")
-            made.append(f"{what[0]} {k.within:+.1%} {what[1]} with kin, {k.between:+.1%} with strangers.")
+            made.append(f"Models of kin err {k.within:+.1%} more often{than}, those of strangers {k.between:+.1%}.")
         elif p is not None:
-            made.append(f"No groups; mixing with a neighbour costs {k.within:+.1%} of error.")
+            made.append(f"No groups; others' models err {k.within:+.1%} more often than one's own.")
         if p is not None:
             ends = [f"{name} {getattr(p, key).mean():.3f}" for name, key in _ARMS.items()]
             about = "of one's group" if k.between is not None else "of one's own"

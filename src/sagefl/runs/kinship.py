@@ -1,8 +1,10 @@
-"""Who goes well with whom: groups of clients, found from what mixing with a peer costs each of them.
+"""Who is kin: groups of clients, found from how everybody's model does on everybody's samples.
 
-The cost of a pair is the error after mixing minus the error before, on samples of the receiver that nobody trained on.
-Within a group it is about the same for all pairs, and lower than between groups. The number of groups is the one that
-predicts the other half of the samples best; how sure one can be, is how well the two halves agree.
+The gap of a pair is the error of the peer's model minus that of one's own, on one's own samples. Clients that hold
+other classes err on each other's samples without being of another kind, so what label shares explain is taken out
+first: a straight line over their overlap. What is left is about the same for all pairs within a group, and lower than
+between groups. The number of groups is the one that predicts the other half of the samples best; how sure one can be, is how
+well the two halves agree.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from .intervals import estimate
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 MOST = 12  # more groups than this are not looked for
+ALIKE = 0.05  # where label overlaps differ by less, labels explain nothing
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Kinship:
     """The groups found: of every client, by size; one group where nothing tells clients apart."""
 
     groups: tuple[int, ...]
-    within: float  # what mixing with kin costs, as a difference in error
-    between: float | None  # with strangers; None in one group
+    within: float  # mean gap among kin
+    between: float | None  # among strangers; None in one group
     contrast: tuple[float, float]  # 95 % interval of the difference, on samples that the groups were not found with
     agreement: float  # of the two halves of the samples about who is kin: 1 in full, 0 as by chance
 
@@ -45,41 +48,59 @@ class Kinship:
         return [k for k, group in enumerate(self.groups) if group == self.groups[client] and k != client]
 
 
-def find_kin(costs: Floats, answers: Floats | None = None) -> Kinship:
-    """Groups from the costs of mixing, [receiver, peer, sample]; NaN where nothing was tried, as on the diagonal.
+def find_kin(gaps: Floats, overlap: Floats | None = None) -> Kinship:
+    """Groups from gaps, [receiver, peer, sample], NaN where nothing is known, as on the diagonal.
 
-    Pairs that are no neighbours were not tried; `answers`, the errors of everybody on everybody's samples, tell what
-    their cost might be, as far as the two go together where both are known.
+    `overlap` says how far two clients' label shares are the same, [client, client], from 0 to 1.
     """
-    halves = [pair_costs(costs[:, :, half::2]) for half in (0, 1)]
-    whole = pair_costs(costs)
-    far = None if answers is None else pair_costs(answers - answers[range(len(answers)), range(len(answers))][:, None])
-    ways = [partitions(_filled(half, far)) for half in halves]
+    left = gaps if overlap is None else _unexplained(gaps, overlap)
+    halves = [pair_gaps(left[:, :, half::2]) for half in (0, 1)]
+    ways = [partitions(half) for half in halves]
     count = _best_count(halves, ways)
-    groups = _by_size(partitions(_filled(whole, far))[count])
     found = [way[count] for way in ways]
-    low, high = _contrast([_directed(costs[:, :, half::2]) for half in (1, 0)], found)
+    low, high = _contrast([nanmean(left[:, :, half::2], 2) for half in (1, 0)], found)
+    whole = pair_gaps(gaps)
     if count == 1 or low <= 0:
         one = np.zeros(len(whole), np.int64)
         return Kinship(tuple(one.tolist()), _mean(whole, _same(one)), None, (low, high), 1.0)
-    kin, strangers = _same(groups), ~_same(groups)
-    agreement = adjusted_rand(*found)
-    return Kinship(tuple(groups.tolist()), _mean(whole, kin), _mean(whole, strangers), (low, high), agreement)
+    groups = _by_size(partitions(pair_gaps(left))[count])
+    kin, agreement = _same(groups), adjusted_rand(*found)
+    return Kinship(tuple(groups.tolist()), _mean(whole, kin), _mean(whole, ~kin), (low, high), agreement)
 
 
-def pair_costs(costs: Floats) -> Floats:
-    """The mean cost of every pair, both directions together; NaN where none was tried."""
-    directed = _directed(costs)
+def label_overlap(shares: Floats) -> Floats:
+    """How far clients hold the same classes, from each one's shares [client, class].
+
+    >>> label_overlap(np.array([[0.5, 0.5, 0], [0, 0.5, 0.5]])).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    both: Floats = np.minimum(shares[:, None], shares[None, :]).sum(2)
+    return both
+
+
+def _unexplained(gaps: Floats, overlap: Floats) -> Floats:
+    """Gaps without what a straight line over the overlap of labels explains."""
+    means = nanmean(gaps, 2)
+    known = ~np.isnan(means)
+    if known.sum() < 3 or np.ptp(overlap[known]) < ALIKE:
+        return gaps
+    slope, level = np.polyfit(overlap[known], means[known], 1)
+    return gaps - (level + slope * overlap)[:, :, None]
+
+
+def pair_gaps(gaps: Floats) -> Floats:
+    """The mean gap of every pair, both directions together; NaN where neither is known."""
+    directed = nanmean(gaps, 2)
     return nanmean(np.stack([directed, directed.T]), 0)
 
 
-def partitions(costs: Floats) -> dict[int, Labels]:
-    """Average linkage: for every number of groups, the group of each client. Pairs that were not tried do not count."""
-    clients = len(costs)
+def partitions(gaps: Floats) -> dict[int, Labels]:
+    """Average linkage: for every number of groups, the group of each client. Unknown pairs do not count."""
+    clients = len(gaps)
     members = [[k] for k in range(clients)]
-    known = ~np.isnan(costs)
+    known = ~np.isnan(gaps)
     np.fill_diagonal(known, False)
-    total, number = np.where(known, np.nan_to_num(costs), 0.0), known.astype(float)
+    total, number = np.where(known, np.nan_to_num(gaps), 0.0), known.astype(float)
     found: dict[int, Labels] = {}
     while True:
         if len(members) <= MOST:
@@ -125,32 +146,18 @@ def _best_count(halves: Sequence[Floats], ways: Sequence[dict[int, Labels]]) -> 
 
 
 def _contrast(directed: Sequence[Floats], found: Sequence[Labels]) -> tuple[float, float]:
-    """How much more strangers cost than kin, by receiver, on the half that the groups were not found with."""
+    """How much further strangers are apart than kin, by receiver, on the half that the groups were not found with."""
     both = []
-    for costs, labels in zip(directed, found, strict=True):
+    for gaps, labels in zip(directed, found, strict=True):
         kin = _same(labels)
         np.fill_diagonal(kin, False)
         strangers = ~_same(labels)
-        both.append([_mean(row, s) - _mean(row, k) for row, k, s in zip(costs, kin, strangers, strict=True)])
-    gaps = nanmean(np.array(both), 0)
-    gaps = gaps[~np.isnan(gaps)]
-    if len(gaps) < 2:
+        both.append([_mean(row, s) - _mean(row, k) for row, k, s in zip(gaps, kin, strangers, strict=True)])
+    apart = nanmean(np.array(both), 0)
+    apart = apart[~np.isnan(apart)]
+    if len(apart) < 2:
         return -1.0, 1.0
-    return estimate(gaps.tolist()).interval()
-
-
-def _filled(costs: Floats, far: Floats | None) -> Floats:
-    """Costs of all pairs; those not tried by a straight line through those that were, over how far answers differ."""
-    off = ~np.eye(len(costs), dtype=bool)
-    both = off & ~np.isnan(costs) & ~np.isnan(far) if far is not None else np.zeros_like(off)
-    if far is None or both.sum() < 6 or np.ptp(far[both]) == 0:
-        return costs
-    slope, level = np.polyfit(far[both], costs[both], 1)
-    return np.where(np.isnan(costs) & off, level + max(slope, 0.0) * far, costs)
-
-
-def _directed(costs: Floats) -> Floats:
-    return nanmean(costs, 2)
+    return estimate(apart.tolist()).interval()
 
 
 def _same(labels: Labels) -> npt.NDArray[np.bool_]:

@@ -1,9 +1,9 @@
 """Will choosing pay here? From what a short pilot saw to a verdict in one sentence, with the figures behind it.
 
 A pilot measures, after a few rounds, what clients get at home, after mixing with kin, and under random gossip. What a
-whole run brings is another number; how far apart the two are was measured on worlds made for it (`CALIBRATION`, by
-`tools/calibrate_scout.py`), and the intervals have room for it. Four verdicts: *choose* (some neighbours help and
-others harm), *gossip* (nothing to choose), *home* (all neighbours harm), *unsure* (with what would help).
+whole run brings is another number; how far apart the two are was measured on worlds made for it
+(`results/worlds/calibration.csv`), and the intervals have room for it. Four verdicts: *choose* (some neighbours help
+and others harm), *gossip* (nothing to choose), *home* (all neighbours harm), *unsure* (with what would help).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ RECOMMENDED = "sage-m"  # the rule that a verdict names where choosing pays
 PAYS = 0.015  # a difference from which on it is worth acting
 OPEN = 0.05  # a difference that must be ruled out before there is nothing to choose
 CRISP = 0.75  # agreement of the two halves of the samples from which on groups count as found
-HARMLESS = 0.03  # so much may mixing with kin cost at once
 Z = 1.645  # intervals are of 90 %
 NOISE = 0.012  # so far apart may two runs end that only draw differently
 TOLD_APART = 0.1  # kin's and strangers' answers differ by at least so much
@@ -73,10 +72,11 @@ class Calibration(NamedTuple):
         return Range(expected, expected - Z * spread, expected + Z * spread)
 
 
-CALIBRATION = {
-    "kin": Calibration(1.15, 0.4, 0.01),  # what clients get with kin, minus gossip
-    "whole": Calibration(0.42, 0.3, 0.01),  # what they get at home, minus gossip, where whole models are exchanged
-    "part": Calibration(0.05, 0.1, 0.01),  # the same, where everybody keeps a head of its own, which gets used to mixes
+CALIBRATION = {  # by what is compared with gossip, and what is exchanged; a head of one's own gets used to mixes
+    ("kin", "whole"): Calibration(1.05, 0.42, 0.01),
+    ("kin", "part"): Calibration(0.55, 0.5, 0.01),
+    ("home", "whole"): Calibration(0.42, 0.3, 0.01),
+    ("home", "part"): Calibration(0.05, 0.1, 0.01),
 }
 
 
@@ -85,8 +85,8 @@ class Pilot:
     """What a pilot saw. Accuracy of each client on samples nobody trained on: of its group, or its own in one group."""
 
     rounds: int
-    answers: Floats  # [receiver, peer, anchor]: everybody's errors on everybody's anchors, NaN beyond the last
-    costs: Floats  # [receiver, peer, sample]: change in error by mixing with a neighbour, NaN where not tried
+    answers: Floats  # [receiver, peer, sample]: everybody's errors on everybody's samples, NaN beyond the last
+    neighbours: npt.NDArray[np.bool_]  # [receiver, peer]
     kinship: Kinship
     local: Floats
     within: Floats
@@ -99,12 +99,7 @@ class Pilot:
     @property
     def samples(self) -> int:
         """How many samples a client has to try models on, in the median."""
-        return int(np.median((~np.isnan(self.costs)).any(1).sum(1)))
-
-    @property
-    def tried(self) -> npt.NDArray[np.bool_]:
-        """[receiver, peer]: who tried whose model."""
-        return np.asarray(~np.isnan(self.costs).all(2))
+        return int(np.median((~np.isnan(self.answers[:, 0])).sum(1)))
 
 
 class Need(NamedTuple):
@@ -139,7 +134,7 @@ class Scouted:
             "groups": list(k.groups),
             "group_sizes": list(k.sizes),
             "groups_agree": k.agreement,
-            "cost_of_mixing": {"kin": k.within, "strangers": k.between},
+            "gap": {"kin": k.within, "strangers": k.between},
             "contrast": {"low": k.contrast[0], "high": k.contrast[1]},
             "advice": list(self.advice),
             "needs": [need._asdict() for need in self.needs],
@@ -152,36 +147,35 @@ class Scouted:
 def judge(pilot: Pilot, rounds: int) -> Scouted:
     """What a pilot says about a run of so many rounds."""
     kinship, needs = pilot.kinship, what_rules_need(pilot, rounds)
-    if not pilot.tried.any():
+    if not pilot.neighbours.any():
         return _nobody(kinship)
     if crisp(pilot):
         better = pilot.within if pilot.within.mean() >= pilot.local.mean() else pilot.local
-        gain, home = _projected("kin", better - pilot.gossip), _projected("kin", pilot.local - pilot.within)
+        gain = _projected("kin", pilot, better - pilot.gossip)
+        home = _projected("kin", pilot, pilot.local - pilot.within)
     else:
-        gain = home = _projected("whole" if pilot.whole else "part", pilot.local - pilot.gossip)
+        gain = home = _projected("home", pilot, pilot.local - pilot.gossip)
         if home.low <= 0:  # what one draw gains over another is noise
             gain = Range(max(0.0, home.expected), -NOISE, max(home.high, NOISE))
-    verdict = _verdict(crisp(pilot), gain, home)
+    verdict = _verdict(crisp(pilot), gain if crisp(pilot) else home)
     found = Scouted(verdict, "", kinship, gain, home, _advice(pilot, verdict), needs)
     return replace(found, sentence=_sentence(found, pilot))
 
 
 def crisp(pilot: Pilot) -> bool:
-    """Whether the groups found are groups: both halves of the samples show them, and kin are no harm to each other."""
-    k = pilot.kinship
-    harm = pilot.local.mean() - pilot.within.mean()
-    return k.between is not None and k.agreement >= CRISP and harm <= HARMLESS
+    """Whether the groups found are groups: both halves of the samples show them."""
+    return pilot.kinship.between is not None and pilot.kinship.agreement >= CRISP
 
 
-def _projected(which: str, differences: Floats) -> Range:
+def _projected(which: str, pilot: Pilot, differences: Floats) -> Range:
     """What a difference between clients' accuracies will have become at the end."""
     seen = estimate(differences.tolist())
-    return CALIBRATION[which].project(seen.mean, seen.standard_error or abs(seen.mean))
+    how = CALIBRATION[which, "whole" if pilot.whole else "part"]
+    return how.project(seen.mean, seen.standard_error or abs(seen.mean))
 
 
-def _verdict(grouped: bool, gain: Range, home: Range) -> Verdict:
-    seen = gain if grouped else home
-    if seen.low > 0 and seen.expected >= PAYS:
+def _verdict(grouped: bool, seen: Range) -> Verdict:
+    if seen.expected >= PAYS and (grouped or seen.low > 0):  # groups that both halves show are no chance
         return "choose" if grouped else "home"
     return "gossip" if seen.expected < PAYS and seen.high < OPEN else "unsure"
 
@@ -271,7 +265,7 @@ def _advice(pilot: Pilot, verdict: Verdict) -> tuple[str, ...]:
     lonely = {
         client: kin
         for client in range(len(pilot.local))
-        if (kin := pilot.kinship.kin(client)) and not pilot.tried[client, kin].any()
+        if (kin := pilot.kinship.kin(client)) and not pilot.neighbours[client, kin].any()
     }
     shown = [f"{client} to one of {_listed(kin)}" for client, kin in list(lonely.items())[:5]]
     more = f", and {len(lonely) - 5} more" if len(lonely) > 5 else ""
@@ -288,7 +282,7 @@ def _listed(clients: Sequence[int]) -> str:
 
 def what_rules_need(pilot: Pilot, rounds: int) -> tuple[Need, ...]:
     """Anchors and bytes of a few rules at this degree and price, and whether SAGE-OS could certify at all."""
-    degree = float(pilot.tried.sum(1).mean())
+    degree = float(pilot.neighbours.sum(1).mean())
     if degree == 0:
         return ()
     memory: Any = make(RECOMMENDED)
@@ -296,7 +290,9 @@ def what_rules_need(pilot: Pilot, rounds: int) -> tuple[Need, ...]:
     spent = min(asks * degree * pilot.asked, memory.budget * max(1.0, HORIZON / rounds))
     last, peers = SCHEDULE[-1], max(2, round(degree))
     risks = nanmean(pilot.answers, 2)
-    ahead = [row[seen].mean() - row[seen].min() for row, seen in zip(risks, pilot.tried, strict=True) if seen.any()]
+    ahead = [
+        row[seen].mean() - row[seen].min() for row, seen in zip(risks, pilot.neighbours, strict=True) if seen.any()
+    ]
     able = [m for m in SCHEDULE if certificate_width(radius(m, peers), peers) < np.median(ahead)]
     anchors = min(able, default=None)
     return (

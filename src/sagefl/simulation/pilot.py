@@ -1,8 +1,9 @@
 """A short pilot of a world: what clients get by staying at home, by mixing with kin, and by gossip, after a few rounds.
 
-All clients train for a few rounds at home. Then each tries every neighbour's model, half and half with its own, on
-samples that nobody trained on; from these costs groups are found (`sagefl.runs.kinship`). The same rounds are run once
-more with random gossip, from the first on, which both share. Nothing here knows the truth about a world.
+All clients train for a few rounds at home. Everybody's model answers on everybody's held-out samples; with the clients'
+label shares that shows who is kin (`sagefl.runs.kinship`). Each tries some kin among its neighbours: their models, half
+and half with its own. The same rounds are run once more with random gossip, from the first on, which both share, and
+end in trials of some neighbours. Nothing here knows the truth about a world.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from ..learning.tasks import Answer, MixBlocks, Row, Task, Train
 from ..learning.workbench import CHUNK, Indices, Workbench
 from ..methods import method
-from ..runs.kinship import Kinship, find_kin
+from ..runs.kinship import Kinship, find_kin, label_overlap
 from ..runs.scouting import RECOMMENDED, Cost, Pilot
 from ..selection.scoring import LABEL_ERRORS
 from ..streams import stream
@@ -101,8 +102,11 @@ class Piloting:
         first = self._saved()
         for number in range(1, self.rounds):
             self._train(number)
-        answers, costs = self._answers(), self._costs()
-        kinship = find_kin(costs, answers)
+        answers = self._answers()
+        own = answers[range(self.world.clients), range(self.world.clients)]
+        gaps = answers - own[:, None]
+        gaps[range(self.world.clients), range(self.world.clients)] = np.nan
+        kinship = find_kin(gaps, self._overlap())
         pools = self._pools(kinship)
         local, within = self._within(kinship, pools)
         self._restore(first)
@@ -116,7 +120,10 @@ class Piloting:
         rule = method(RECOMMENDED).suited(latents=self.world.has_latents).selector
         prices = {"price": sizes.price(LABEL_ERRORS), "asked": sizes.price(rule.scoring)}
         whole = self.world.layout.local_size == 0
-        return Pilot(self.rounds, answers, costs, kinship, local, within, gossip, cost, whole=whole, **prices)
+        near = np.zeros((self.world.clients, self.world.clients), np.bool_)
+        for client in range(self.world.clients):
+            near[client, [peer for peer, _ in self._hood(client)]] = True
+        return Pilot(self.rounds, answers, near, kinship, local, within, gossip, cost, whole=whole, **prices)
 
     # Rounds -------------------------------------------------------------------------------------------------------
 
@@ -151,12 +158,11 @@ class Piloting:
     # Measuring ----------------------------------------------------------------------------------------------------
 
     def _answers(self) -> Errors:
-        """[receiver, peer, anchor]: everybody's errors on everybody's anchors, one's own on the diagonal."""
+        """[receiver, peer, sample]: everybody's errors on everybody's samples, one's own on the diagonal."""
         clients, truth = self.world.clients, self.world.dataset.train_y
-        anchors = [roles.anchor for roles in self.world.federation.roles]
-        everything = np.concatenate(anchors)
-        ends = np.cumsum([len(a) for a in anchors])[:-1]
-        found = np.full((clients, clients, max(map(len, anchors))), np.nan)
+        everything = np.concatenate(self.samples)
+        ends = np.cumsum([len(s) for s in self.samples])[:-1]
+        found = np.full((clients, clients, max(map(len, self.samples))), np.nan)
         labels = self.engine.map([Answer(k, self.last, 0, everything, LABEL_ERRORS) for k in range(clients)])
         for peer, answer in enumerate(labels):
             for receiver, part in enumerate(np.split(LABEL_ERRORS.score(answer, truth[everything]), ends)):
@@ -164,16 +170,11 @@ class Piloting:
         self.answered += (clients - 1) * len(everything)
         return found
 
-    def _costs(self) -> Errors:
-        """[receiver, peer, sample]: by how much mixing with a neighbour changes the error."""
-        clients = self.world.clients
-        found = np.full((clients, clients, max(map(len, self.samples))), np.nan)
-        hoods = [self._hood(k) for k in range(clients)]
-        for client, errors in enumerate(self._try(hoods, self.samples)):
-            for (peer, _), row in zip(hoods[client], errors[1:], strict=True):
-                found[client, peer, : len(row)] = row.astype(float) - errors[0]
-        self.moved += sum(map(len, hoods))
-        return found
+    def _overlap(self) -> Errors:
+        """From the label shares of what clients train on."""
+        data = self.world.dataset
+        held = [np.bincount(data.train_y[r.train], minlength=data.classes) for r in self.world.federation.roles]
+        return label_overlap(np.stack([counts / counts.sum() for counts in held]))
 
     def _hood(self, client: int) -> list[tuple[int, int]]:
         view = self.world.view(self.last)
@@ -199,6 +200,7 @@ class Piloting:
     def _within(self, kinship: Kinship, pools: Sequence[Indices]) -> tuple[Errors, Errors]:
         """Accuracy at home, and after mixing with kin (at home without any)."""
         near = [[(p, a) for p, a in self._hood(k) if p in kinship.kin(k)][:TRIED] for k in range(self.world.clients)]
+        self.moved += sum(map(len, near))
         tried = self._try(near, pools)
         local = np.array([1 - errors[0].mean() for errors in tried])
         within = np.array([1 - (errors[1:].mean() if len(errors) > 1 else errors[0].mean()) for errors in tried])
