@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from test_kinship import CLIENTS, SAMPLES, planted
 
 from sagefl.runs.kinship import find_kin
-from sagefl.runs.scouting import RECOMMENDED, Cost, Pilot, Scouted, judge, judge_answers
+from sagefl.runs.scouting import CALIBRATION, RECOMMENDED, Cost, Pilot, Scouted, judge, judge_answers
 
 
 def pilot(local: float, within: float, gossip: float, groups: int = 1, samples: int = SAMPLES) -> Pilot:
@@ -83,6 +85,19 @@ def test_the_document_is_plain() -> None:
     assert document["verdict"] == "choose"
     assert document["headroom"].keys() == {"expected", "low", "high"}
     json.dumps(document, allow_nan=False)
+
+
+def test_the_calibration_is_wide_enough_for_the_worlds_it_was_made_on() -> None:
+    """`results/worlds/calibration.csv`: differences after a pilot and at the end, one line per world."""
+    with (Path(__file__).parents[2] / "results" / "worlds" / "calibration.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    inside = []
+    for row in rows:
+        seen = CALIBRATION[row["difference"], row["exchanged"]].project(float(row["pilot"]), float(row["pilot_se"]))
+        inside.append(seen.low <= float(row["end"]) <= seen.high or float(row["pilot"]) < 0)  # gossip leads: no matter
+    assert len(rows) >= 14
+    assert sum(inside) / len(inside) >= 0.9
+    assert {row["verdict"] for row in rows} == {"choose", "gossip", "home"}
 
 
 # Recorded answers alone

@@ -3,8 +3,8 @@
 The gap of a pair is the error of the peer's model minus that of one's own, on one's own samples. Clients that hold
 other classes err on each other's samples without being of another kind, so what label shares explain is taken out
 first: a straight line over their overlap. What is left is about the same for all pairs within a group, and lower than
-between groups. The number of groups is the one that predicts the other half of the samples best; how sure one can be, is how
-well the two halves agree.
+between groups. The number of groups is the one that predicts the other half of the samples best; how sure one can be,
+is how well the two halves agree.
 """
 
 from __future__ import annotations

@@ -16,16 +16,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..selection import make
+from ..selection import Selector, make
 from ..selection.sage_m import HORIZON
 from ..selection.theory import SCHEDULE, certificate_width, radius
+from ..settings import parse_method
 from .intervals import estimate
 from .kinship import Kinship, find_kin, nanmean
 
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["choose", "gossip", "home", "unsure"]
 
-RECOMMENDED = "sage-m"  # the rule that a verdict names where choosing pays
+RECOMMENDED = "sage-m:outside=home"  # the rule that a verdict names where choosing pays
 PAYS = 0.015  # a difference from which on it is worth acting
 OPEN = 0.05  # a difference that must be ruled out before there is nothing to choose
 CRISP = 0.75  # agreement of the two halves of the samples from which on groups count as found
@@ -35,6 +36,12 @@ TOLD_APART = 0.1  # kin's and strangers' answers differ by at least so much
 LATE = 15  # a round from which on skewed labels no longer look like groups
 FEW = 20  # below so many samples a client nothing is told apart
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+
+
+def recommended() -> Selector:
+    """That rule."""
+    id, options = parse_method(RECOMMENDED)
+    return make(id, **options)
 
 
 class Cost(NamedTuple):
@@ -75,7 +82,7 @@ class Calibration(NamedTuple):
 CALIBRATION = {  # by what is compared with gossip, and what is exchanged; a head of one's own gets used to mixes
     ("kin", "whole"): Calibration(1.05, 0.42, 0.01),
     ("kin", "part"): Calibration(0.55, 0.5, 0.01),
-    ("home", "whole"): Calibration(0.42, 0.3, 0.01),
+    ("home", "whole"): Calibration(0.38, 0.35, 0.01),
     ("home", "part"): Calibration(0.05, 0.1, 0.01),
 }
 
@@ -285,7 +292,7 @@ def what_rules_need(pilot: Pilot, rounds: int) -> tuple[Need, ...]:
     degree = float(pilot.neighbours.sum(1).mean())
     if degree == 0:
         return ()
-    memory: Any = make(RECOMMENDED)
+    memory: Any = recommended()
     asks = memory.block * (min(memory.patience, rounds) + memory.recheck * max(rounds - memory.patience, 0)) / rounds
     spent = min(asks * degree * pilot.asked, memory.budget * max(1.0, HORIZON / rounds))
     last, peers = SCHEDULE[-1], max(2, round(degree))

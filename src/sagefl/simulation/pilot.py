@@ -18,9 +18,8 @@ import torch
 
 from ..learning.tasks import Answer, MixBlocks, Row, Task, Train
 from ..learning.workbench import CHUNK, Indices, Workbench
-from ..methods import method
 from ..runs.kinship import Kinship, find_kin, label_overlap
-from ..runs.scouting import RECOMMENDED, Cost, Pilot
+from ..runs.scouting import Cost, Pilot, recommended
 from ..selection.scoring import LABEL_ERRORS
 from ..streams import stream
 from .engines import Engine
@@ -117,7 +116,7 @@ class Piloting:
         sizes = self.world.sizes
         asked = self.answered * (sizes.anchor_input + sizes.answer(LABEL_ERRORS))
         cost = Cost(time.perf_counter() - began, self.moved * sizes.shared_block + asked, self.trained)
-        rule = method(RECOMMENDED).suited(latents=self.world.has_latents).selector
+        rule = recommended().suited(latents=self.world.has_latents)
         prices = {"price": sizes.price(LABEL_ERRORS), "asked": sizes.price(rule.scoring)}
         whole = self.world.layout.local_size == 0
         near = np.zeros((self.world.clients, self.world.clients), np.bool_)
