@@ -85,7 +85,8 @@ def _unexplained(gaps: Floats, overlap: Floats) -> Floats:
     if known.sum() < 3 or np.ptp(overlap[known]) < ALIKE:
         return gaps
     slope, level = np.polyfit(overlap[known], means[known], 1)
-    return gaps - (level + slope * overlap)[:, :, None]
+    left: Floats = gaps - (level + slope * overlap)[:, :, None]
+    return left
 
 
 def pair_gaps(gaps: Floats) -> Floats:
