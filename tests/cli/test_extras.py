@@ -24,7 +24,18 @@ IMPORTED_AS = {  # where it is not the package's own name
 }
 LOSSES = str(ROOT / "examples" / "losses.csv")
 NEED: dict[str, list[str]] = {  # commands by the extra that they ask for
-    "sim": ["run", "resume .", "compare", "compare .", "replay .", "config", "config --set seed=2", "bench", "methods"],
+    "sim": [
+        "run",
+        "resume .",
+        "compare",
+        "compare .",
+        "scout",
+        "replay .",
+        "config",
+        "config --set seed=2",
+        "bench",
+        "methods",
+    ],
     "node": ["node init f a", "node revoke f a", "node run x.toml", "node status .", "node config", "swarm"],
     "view": ["view .", "report .", f"decide {LOSSES} --html page.html"],
     "study": ["study paper --audit", "study paper --status", "study beyond --status"],
