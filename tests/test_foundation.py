@@ -34,9 +34,10 @@ MAY_USE: dict[str, set[str]] = {
     "learning": {"selection"} | FOUNDATION,
     "topology": {"selection"} | FOUNDATION,
     "data": {"selection"} | FOUNDATION,
+    "clock": {"selection", "topology", "exchange"} | FOUNDATION,
     "methods": {"selection"} | SIDE_BY_SIDE | FOUNDATION,
-    "runs": {"selection"} | SIDE_BY_SIDE | FOUNDATION,
-    "simulation": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
+    "runs": {"selection", "clock"} | SIDE_BY_SIDE | FOUNDATION,
+    "simulation": {"selection", "clock", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
     "study": {"selection", "methods", "runs", "simulation"} | SIDE_BY_SIDE | FOUNDATION,
     "view": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
     "node": {"selection", "methods", "runs"} | SIDE_BY_SIDE | FOUNDATION,
@@ -98,7 +99,7 @@ def test_the_core_imports_numpy_and_the_standard_library_alone() -> None:
         assert {name.split(".")[0] for name in IMPORTS[path]} <= allowed, path
 
 
-@pytest.mark.parametrize("part", ["selection", "topology", "data", "study", "view"])
+@pytest.mark.parametrize("part", ["selection", "topology", "clock", "data", "study", "view"])
 def test_parts_that_know_no_torch(part: str) -> None:
     for path in (PACKAGE / part).rglob("*.py"):
         assert "torch" not in {name.split(".")[0] for name in IMPORTS[path]}, path

@@ -157,7 +157,7 @@ def test_the_proxy_check_compares_the_pulled_peer_with_its_neighbourhood(engine:
         3: Outcome((), False, Reason.NONE),
         4: Outcome((0,), True, Reason.COMMITTED, direction="push"),
     }
-    found = check_proxy(own, engine, 0, outcomes, peers, {}, SageOS(loss_bound=2.0))
+    found = check_proxy(own, engine, dict.fromkeys(range(8), 0), outcomes, peers, {}, SageOS(loss_bound=2.0))
     assert list(found) == [0]
     assert found[0].pulled == five
     assert found[0].gossip == pytest.approx((three + five) / 2)
@@ -175,7 +175,7 @@ def test_the_proxy_check_is_about_the_model_that_a_late_link_carries() -> None:
     _says(own, engine, 0, 1, 5)
     peers = [[1], [], [1], *[[]] * 5]
     outcomes = {k: Outcome((1,), True, Reason.CERTIFIED) for k in (0, 2)}
-    found = check_proxy(own, engine, 1, outcomes, peers, {(0, 1): 1, (2, 1): 0}, SageOS())
+    found = check_proxy(own, engine, dict.fromkeys(range(8), 1), outcomes, peers, {(0, 1): 1, (2, 1): 0}, SageOS())
     for client, label in ((0, 5), (2, 3)):
         wrong = float(np.mean(own.dataset.train_y[own.federation.roles[client].eval] != label))
         assert (found[client].pulled, found[client].risks) == (wrong, (wrong,))
@@ -212,10 +212,10 @@ def test_peers_are_checked_as_the_rule_scores_them(engine: Sequential, kind: Any
         expected.append(float(losses.double().mean()))
     outcomes = {0: Outcome((2,), True, Reason.CERTIFIED)}
     rule = SageE(kind=kind, loss=loss)
-    found = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], {}, rule)[0]
+    found = check_proxy(own, engine, dict.fromkeys(range(8), 0), outcomes, [[1, 2], *[[]] * 7], {}, rule)[0]
     assert found.risks == pytest.approx(expected, rel=1e-5)
     assert expected[0] != expected[1]
-    labels = check_proxy(own, engine, 0, outcomes, [[1, 2], *[[]] * 7], {}, SageE())[0]
+    labels = check_proxy(own, engine, dict.fromkeys(range(8), 0), outcomes, [[1, 2], *[[]] * 7], {}, SageE())[0]
     assert (found.pulled, found.gossip) == (labels.pulled, labels.gossip)
 
 

@@ -202,8 +202,8 @@ def test_an_account_is_kept_and_taken_up() -> None:
     kept.accounts[1].answered(2, 7)
     again = PrivacyLedger(0.5, 3)
     again.load(kept.state())
-    assert again.enter({})["epsilon_total"] == 3.5
-    assert again.enter({})["epsilon_round"] == 0
+    assert again.given()["epsilon_total"] == 3.5
+    assert again.given()["epsilon_round"] == 0
 
 
 # Repeatable -----------------------------------------------------------------------------------------------------------

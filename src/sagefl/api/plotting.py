@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
 from ..errors import UsageError
+from ..runs.columns import BYTES
 from ..selection.registry import nearest
 from ..study.canvas import colour, drawing, marker, tidy
 
@@ -21,9 +22,18 @@ if TYPE_CHECKING:
 SPARE = (("#0072B2", "s"), ("#D55E00", "D"), ("#009E73", "v"), ("#CC79A7", "^"), ("#E69F00", "P"))
 
 
-def curves(results: Results, metric: str, path: Path | str | None) -> Figure:
-    """A metric over rounds: the mean over seeds, and a band from the lowest to the highest."""
+Over = Literal["round", "minutes", "bytes"]
+
+
+def curves(results: Results, metric: str, path: Path | str | None, over: Over = "round") -> Figure:
+    """A metric over rounds, minutes or bytes: the mean over seeds, and a band from the lowest to the highest."""
     rounds = results.rounds()
+    if over not in get_args(Over):
+        raise UsageError(f"curves are drawn over {', '.join(get_args(Over))}, not over {over!r}")
+    if over == "minutes" and "minutes" not in rounds.columns:
+        raise UsageError("these runs have no clock: set clock.network, such as clock.network=wan")
+    moved = pl.sum_horizontal(BYTES).cum_sum().over("method", "seed", order_by="round")
+    rounds = rounds.with_columns(bytes=moved)
     if metric not in rounds.columns:
         raise UsageError(f"there is no column {metric!r}{nearest(metric, rounds.columns)} (`sagefl columns metrics`)")
     with drawing(7, 4) as figure:
@@ -32,12 +42,12 @@ def curves(results: Results, metric: str, path: Path | str | None) -> Figure:
         axes = figure.subplots()
         looks = _looks(results.methods)
         for method in results.methods:
-            _line(axes, method, looks[method], rounds.filter(pl.col("method") == method), metric)
+            _line(axes, method, looks[method], rounds.filter(pl.col("method") == method), metric, over)
         tidy(axes)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=over == "round"))
+        axes.set_xlabel(over)
         axes.set_ylabel(metric)
-        title = f"{metric} by round"
+        title = f"{metric} by {over}"
         axes.set_title(f"{title}, mean and range of {len(results.seeds)} seeds" if len(results.seeds) > 1 else title)
         axes.legend()
         if path is not None:
@@ -60,15 +70,15 @@ def _looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _line(axes: Any, method: str, look: tuple[str, str], rows: pl.DataFrame, metric: str) -> None:
+def _line(axes: Any, method: str, look: tuple[str, str], rows: pl.DataFrame, metric: str, over: str) -> None:
     value = pl.col(metric)
     spread = (
         rows.filter(value.is_not_null())
         .group_by("round")
-        .agg(mean=value.mean(), low=value.min(), high=value.max(), seeds=value.len())
+        .agg(at=pl.col(over).mean(), mean=value.mean(), low=value.min(), high=value.max(), seeds=value.len())
         .sort("round")
     )
-    x, (ink, sign) = spread["round"].to_list(), look
+    x, (ink, sign) = spread["at"].to_list(), look
     axes.plot(x, spread["mean"].to_list(), color=ink, marker=sign if len(x) <= 40 else "", label=method)
     if (spread["seeds"] > 1).any():
         axes.fill_between(x, spread["low"].to_list(), spread["high"].to_list(), color=ink, alpha=0.15, linewidth=0)

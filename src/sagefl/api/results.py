@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+    from .plotting import Over
+
 VERSUS = ("accuracy", "client")  # what differences to the first method are shown for
 LEVEL = 0.95
 
@@ -166,11 +168,12 @@ class Results:
         return head, [self._row(method, measured, several) for method in self.methods]
 
     def _measured(self) -> list[Column[Any]]:
-        """What is shown of an evaluation, as it is called in these runs, and whom clients pulled if that is known."""
+        """What is shown of an evaluation, as it is called in these runs; whom clients pulled and the time, if known."""
         grouped = any(run.directory.config.world.grouped for run in self.runs)
-        pulled = [c for c in columns("metrics", "world") if c.only == "world"]
-        known = [c for c in pulled if any(run.values.get(c.name) is not None for run in self.runs)]
-        return [m for m in known_metrics(grouped=grouped) if m.title] + [replace(c, format=".1%") for c in known]
+        special = [c for c in columns("metrics", "world", "clock") if c.only in ("world", "clock")]
+        known = [c for c in special if any(run.values.get(c.name) is not None for run in self.runs)]
+        shares = [replace(c, format=".1%") if c.only == "world" else c for c in known]
+        return [m for m in known_metrics(grouped=grouped) if m.title] + shares
 
     def _row(self, method: str, measured: Sequence[Any], several: bool) -> list[str]:
         runs = list(self.of(method).values())
@@ -231,14 +234,15 @@ class Results:
 
     # Pictures -----------------------------------------------------------------------------------------------------
 
-    def plot(self, metric: str = "accuracy", path: Path | str | None = None) -> Figure:
-        """Curves over rounds, one line per method: the mean over seeds, the band from the lowest to the highest.
+    def plot(self, metric: str = "accuracy", path: Path | str | None = None, *, over: Over = "round") -> Figure:
+        """Curves, one line per method: the mean over seeds, the band from the lowest to the highest.
 
-        Needs matplotlib (the extra `study`). The figure is returned, and written to `path` if one is given.
+        They are drawn over rounds, over the bytes moved so far, or over the minutes of runs with a clock. Needs
+        matplotlib (the extra `study`). The figure is returned, and written to `path` if one is given.
         """
         from .plotting import curves
 
-        return curves(self, metric, path)
+        return curves(self, metric, path, over)
 
     def report(self, path: Path | str = "report.html") -> Path:
         """Everything as one HTML file: curves, networks, decisions stage by stage. Needs the extra `view`."""

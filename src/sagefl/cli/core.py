@@ -81,6 +81,14 @@ def plan(
     loss_bound: Annotated[float, typer.Option("--bound", help="M: losses lie in [0, M].")] = 1.0,
     radius: Annotated[str, typer.Option(help="Certificate width: printed or tight.")] = "printed",
     cost: Annotated[str, typer.Option(help="Price of the next stage: incremental or cumulative.")] = "incremental",
+    per_minute: Annotated[
+        float | None, typer.Option(min=0, help="Risk that a minute of probing may cost; sets --lambda by the network.")
+    ] = None,
+    network: Annotated[
+        str, typer.Option(help="How fast links and peers are: equal, phones, wan, edge or a file (with --per-minute).")
+    ] = "equal",
+    input_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one anchor input (with --per-minute).")] = 784,
+    clients: Annotated[int, typer.Option(min=1, help="Clients of the network, for a file its lines.")] = 50,
 ) -> None:
     """What each stage of SAGE-OS can and cannot decide before any evidence is bought."""
     from ..selection import SageOS
@@ -89,9 +97,26 @@ def plan(
 
     with friendly_errors():
         stages = parse_value(schedule)
+        if per_minute is not None:
+            first = stages[0] if isinstance(stages, tuple | list) else stages
+            probe_cost = _priced(per_minute, network, clients, degree, int(first), input_bytes)
         options = {"delta": delta, "probe_cost": probe_cost, "schedule": stages, "radius": radius, "cost": cost}
         planned = plan_stages(build(SageOS, options | {"loss_bound": loss_bound}), degree)
     _print_plan(planned)
+
+
+def _priced(per_minute: float, name: str, clients: int, degree: int, anchors: int, input_bytes: int) -> float:
+    """Lambda where time is what probing costs: the risk that a minute may cost times the minutes of an evaluation."""
+    from ..clock.network import network
+
+    seconds = network(name, clients, 1).evaluation_seconds(degree, anchors, input_bytes, 1)
+    price = per_minute * seconds / 60
+    look = seconds * anchors * degree
+    console().print(
+        f"On the network {name!r} a look at {anchors} anchors by {degree} peers takes {look:.2f} s, "
+        f"{1e3 * seconds:.3g} ms an evaluation: at {per_minute:g} a minute, lambda = {price:.3g}"
+    )
+    return price
 
 
 def _print_rounds(method: str, recorded: RecordedLosses, outcomes: Sequence[Outcome]) -> None:

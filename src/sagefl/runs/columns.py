@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "sagefl.metrics"
 Floats = npt.NDArray[np.float64]
-Writer = Literal["private", "node", "world"]
+Writer = Literal["private", "node", "world", "clock", "async"]
 WRITERS: Mapping[Writer, str] = {
     "private": "simulated runs with private answers",
     "node": "nodes",
     "world": "simulated runs with a [world] section, free riders or stale peers",
+    "clock": "simulated runs with a [clock] section",
+    "async": "simulated runs with clock.schedule = async",
 }
 """Who writes columns that others do not have."""
 Source = TypeVar("Source", contravariant=True)
@@ -122,8 +124,19 @@ LAST_LOOK: tuple[Column[Decided], ...] = tuple(
 )
 """What the audit keeps of a decision's last stage; sorted, because files had these four first before `Stage` did."""
 
+_MOMENTS = {
+    "began_at": "virtual time at which the client began to train",
+    "trained_at": "virtual time at which it had trained",
+    "decided_at": "virtual time at which it knew with whom to exchange",
+    "ended_at": "virtual time at which it had exchanged",
+    "waited": "time in which it waited for peers that were still training",
+}
+
 ROUND: Column[Any] = Column("round", "number of the round, from 0", dtype=pl.Int32)
 CLIENT: Column[Any] = Column("client", "number of the client", dtype=pl.Int32)
+_TIMES: tuple[Column[Decided], ...] = tuple(
+    Column(name, meaning, unit="s", only="clock") for name, meaning in _MOMENTS.items()
+)
 DECISIONS: tuple[Column[Decided], ...] = (
     replace(ROUND, value=lambda d: d.round),
     replace(CLIENT, value=lambda d: d.client),
@@ -159,6 +172,10 @@ DECISIONS: tuple[Column[Decided], ...] = (
     Column("digest", "SHA-256 of the merged models, comma-separated", dtype=pl.String, only="node"),
     Column("rejected", "models that were moved and refused", dtype=pl.Int32, only="node"),
     Column("rolled_back", "1 if the merge did harm on unseen samples and was taken back", dtype=pl.Int32, only="node"),
+    *_TIMES,
+    Column("awaited", "the peer it waited for longest; null: for nobody", dtype=pl.Int32, only="clock"),
+    Column("turn", "number of the client's own round, from 0", dtype=pl.Int32, only="async"),
+    Column("ages", "seconds since each peer had published", dtype=pl.List(pl.Float64), only="async"),
 )
 BYTES = tuple(column.name for column in DECISIONS if column.unit == "bytes")
 
@@ -237,6 +254,16 @@ def _rounds(measured: Collection[Column[Evaluation]]) -> tuple[Column[Any], ...]
             combine="mean",
             title="culprits",
             only="world",
+        ),
+        Column(
+            "minutes",
+            "virtual time at which the last exchange of the round had ended",
+            None,
+            combine="max",
+            unit="min",
+            title="minutes",
+            format=".2f",
+            only="clock",
         ),
         Column("wire_bytes", "all messages", None, pl.Int64, "sum", "bytes", "messages", only="node"),
         Column("restarts", "times a decision began anew because a peer failed", None, pl.Int32, "sum", only="node"),

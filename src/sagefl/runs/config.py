@@ -21,6 +21,7 @@ from ..selection.registry import nearest
 from ..settings import parse_method
 from ..topology import Graph
 from .sections import (
+    ClockConfig,
     ConfigError,
     ConfigSection,
     DataConfig,
@@ -38,7 +39,11 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 LATER_IN_TRAINING = ("optimizer", "momentum", "weight_decay")
-LATER: dict[str, tuple[str, ...]] = {"network": ("stale", "churn"), "world": tuple(WorldConfig.model_fields)}
+LATER: dict[str, tuple[str, ...]] = {
+    "network": ("stale", "churn"),
+    "world": tuple(WorldConfig.model_fields),
+    "clock": tuple(ClockConfig.model_fields),
+}
 """Fields that came after the first runs: at their defaults they are neither hashed nor written."""
 
 
@@ -57,12 +62,18 @@ class RunConfig(ConfigSection):
     evaluation: EvaluationConfig = EvaluationConfig()
     privacy: PrivacyConfig = PrivacyConfig()
     world: WorldConfig = WorldConfig()
+    clock: ClockConfig = ClockConfig()
 
     @model_validator(mode="after")
     def _fits(self) -> RunConfig:
         self.world.check(self.clients)
         if self.topology.kind == "file" and not self.topology.file:
             raise ValueError("topology.kind = file needs topology.file")
+        if self.clock.schedule != "rounds" and (given := self.network.in_rounds):
+            raise ValueError(
+                f"network.{given} counts in rounds, which clock.schedule = {self.clock.schedule} does not keep: leave "
+                "it out, or use schedule = rounds"
+            )
         return self
 
     @classmethod
@@ -86,7 +97,7 @@ class RunConfig(ConfigSection):
         return deal(kind, dataset, *parts, neighbours)
 
     def to_toml(self) -> str:
-        """The full resolved config; fields without a value, and a world without groups or noise, are left out."""
+        """The full resolved config; what has no value, and a world or clock that is not set, are left out."""
         return tomli_w.dumps(_without_none(self.values()))
 
     def values(self) -> dict[str, Any]:
@@ -133,14 +144,15 @@ class RunConfig(ConfigSection):
         return hashlib.sha256(f"sagefl-{what}-1 {text}".encode()).hexdigest()[:16]
 
     def _without_defaults(self, values: dict[str, Any], later: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """`values` without the fields of these sections that are at their defaults, and without an empty world."""
+        """`values` without those fields that are at their defaults, and without a world or clock that is empty then."""
         for section, names in later.items():
             fields = type(getattr(self, section)).model_fields
             for name in names:
                 if getattr(getattr(self, section), name) == fields[name].default:
                     del values[section][name]
-        if not values["world"]:
-            del values["world"]
+        for section in ("world", "clock"):
+            if not values[section]:
+                del values[section]
         return values
 
 

@@ -8,10 +8,12 @@ that was not recorded is *uncovered* and left out; the share covered is always r
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from ..data import load
 from ..selection import Outcome, Probe, Selector, State
@@ -40,8 +42,15 @@ class ReplayResult:
 
 
 def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]]:
-    """Every client-round with a neighbour, in order; where nothing was asked, with no losses."""
-    audit = directory.table("decisions").select("round", "client", "peers", "pool")
+    """Every client-round with a neighbour, in order; where nothing was asked, with no losses.
+
+    The number is that of the round, or of the client's own where clients keep their own pace.
+    """
+    audit = directory.table("decisions")
+    own_pace = "turn" in audit.columns
+    whole = not own_pace or directory.config.evaluation.losses == "full"
+    number = pl.col("turn" if own_pace else "round").alias("number")
+    audit = audit.select("round", number, "client", "peers", "pool", "evaluations")
     if first_losses(directory.path) is None:
         raise RunError(
             f"{directory.path} has no recorded losses: its method asked for none; "
@@ -49,11 +58,13 @@ def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]
         )
     for (round,), rows in audit.group_by("round", maintain_order=True):
         path = losses_path(directory.path, int(round))
-        asked = {record.client: record for record in read_losses(path)} if path.exists() else {}
-        for _, client, peers, pool in rows.iter_rows():
+        asked: dict[int, list[Recorded]] = defaultdict(list)  # in the order of the rows
+        for record in read_losses(path) if path.exists() else ():
+            asked[record.client].append(record)
+        for _, turn, client, peers, pool, evaluations in rows.iter_rows():
             if peers:
                 nothing = Recorded(client, np.array(peers, dtype=np.int32), pool, np.zeros((len(peers), 0)))
-                yield int(round), asked.get(client, nothing)
+                yield turn, asked[client].pop(0) if (whole or evaluations) and asked[client] else nothing
 
 
 def replay_one(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ..clock import NETWORKS, Network, network
 from ..data import (
     IID,
     AnchorMode,
@@ -127,6 +128,39 @@ class NetworkConfig(ConfigSection):
         if self.stale != NetworkConfig.model_fields["stale"].default and self.misbehaviour != "stale":
             raise ValueError("network.stale is about stale peers: set network.misbehaviour = stale, or leave it out")
         return self
+
+    @property
+    def in_rounds(self) -> str | None:
+        """A setting that has a meaning only where all clients keep the same rounds."""
+        set_ = {"delay": self.delay, "trace": self.trace, "churn": self.churn, "stale": self.misbehaviour == "stale"}
+        return next((name for name, value in set_.items() if value), None)
+
+
+class ClockConfig(ConfigSection):
+    """Virtual time: how fast machines and links are, and who waits for whom."""
+
+    network: str | None = Field(
+        default=None, description=f"{', '.join(NETWORKS)}, or a file with a line per client; none: no clock"
+    )
+    schedule: Literal["rounds", "deadline", "async"] = Field(
+        default="rounds",
+        description="all wait for all; stragglers are skipped; or everybody at their own pace",
+    )
+    deadline: float | None = Field(
+        default=None, gt=0, description="seconds that a round waits for training (schedule = deadline)"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ClockConfig:
+        if self.network is None and (self.schedule != "rounds" or self.deadline is not None):
+            raise ValueError("clock.schedule needs to know how fast everybody is: set clock.network, such as equal")
+        if (self.schedule == "deadline") != (self.deadline is not None):
+            raise ValueError("clock.deadline and clock.schedule = deadline belong together: set both, or neither")
+        return self
+
+    def made(self, clients: int, seed: int) -> Network | None:
+        """The machines and links of a run with this seed; None without a clock."""
+        return None if self.network is None else network(self.network, clients, seed)
 
 
 class WorldConfig(ConfigSection):

@@ -32,6 +32,7 @@ def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: 
         "pull_gini": last.get("pull_gini"),
         "diversity": last.get("diversity"),
         **_privacy(metrics),
+        **({"minutes": metrics["minutes"][-1]} if "minutes" in metrics.columns and metrics.height else {}),
     }
 
 

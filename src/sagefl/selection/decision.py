@@ -189,10 +189,11 @@ class Decision:
                 f"cannot restart on peers that were not neighbours before: {', '.join(sorted(map(repr, strangers)))}"
             )
         survivors = tuple(p for p in self.hood.peers if p in left)
+        ages = tuple(age for p, age in zip(self.hood.peers, self.hood.ages, strict=False) if p in left)
         silent = (*self.hood.silent, *(p for p in self.hood.peers if p not in left))
         return Decision(
             self.selector.restarted(),
-            _replace(self.hood, peers=survivors, silent=silent),
+            _replace(self.hood, peers=survivors, silent=silent, ages=ages),
             seed=self.seed,
             state=self.state,
             ledger=self.ledger.restricted(survivors),

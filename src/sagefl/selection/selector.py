@@ -40,6 +40,7 @@ class Hood:
     ever: int | None = None  # how many peers can ever be its neighbours, for rules that promise something for a run
     price: float | None = None  # bytes of one evaluation, in models; None where nobody knows
     silent: tuple[Peer, ...] = ()  # peers that were asked in this decision and stopped answering
+    ages: tuple[float, ...] = ()  # seconds since each peer published what it answers from; empty: nobody keeps time
 
     def stages(self, schedule: Sequence[int]) -> list[int]:
         """The schedule truncated to the pool (the paper: to the largest feasible stage)."""
@@ -156,6 +157,7 @@ class Selector(ABC):
         me: Hashable = None,
         ever: int | None = None,
         price: float | None = None,
+        ages: Sequence[float] = (),
     ) -> Decision:
         """Start one decision in ask-and-answer form.
 
@@ -163,11 +165,13 @@ class Selector(ABC):
         does: `round` and `me` are there for rules to read and do not enter it, so with a constant seed all clients
         would draw the same peer. And the order of the anchors must be random, fixed before anybody is asked and
         shuffled again every round: a pool sorted by class voids every certificate. Rules that remember also want to
-        know how many peers can `ever` be neighbours, and the `price` of one evaluation in models.
+        know how many peers can `ever` be neighbours, and the `price` of one evaluation in models. `ages` are how many
+        seconds ago each peer published what it answers from, where somebody keeps time.
         """
         from .decision import Decision
 
-        return Decision(self, Hood(tuple(peers), anchors, round, rounds, me, ever, price), seed=seed, state=state)
+        hood = Hood(tuple(peers), anchors, round, rounds, me, ever, price, ages=tuple(ages))
+        return Decision(self, hood, seed=seed, state=state)
 
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:

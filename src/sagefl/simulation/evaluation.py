@@ -19,7 +19,7 @@ from .engines import Engine
 from .world import World
 
 Floats = npt.NDArray[np.float64]
-_Snapshot = tuple[int, int]  # a peer and how many rounds old its model is
+_Snapshot = tuple[int, int]  # a peer and of which of its rounds its model is
 DIVERSITY_CLIENTS = (
     100  # at most so many representations are compared: enough for a mean, and the cost does not grow with K
 )
@@ -49,6 +49,10 @@ class Measured:
     diversity: float | None
     along: Evaluated | None = None  # of the last round: what it would be on the way, where that uses fewer test images
     along_images: int = 0
+
+    def gain(self, client: int) -> float:
+        """What mixing did to the client's accuracy on its own evaluation data."""
+        return float(self.after.client[client] - self.before.client[client])
 
 
 def evaluate(
@@ -91,7 +95,7 @@ def gini(counts: npt.ArrayLike) -> float | None:
 def check_proxy(
     world: World,
     engine: Engine,
-    round: int,
+    rounds: Mapping[int, int],
     outcomes: Mapping[int, Outcome],
     peers: Sequence[Sequence[int]],
     ages: Mapping[tuple[int, int], int],
@@ -99,16 +103,16 @@ def check_proxy(
 ) -> dict[int, ProxyCheck]:
     """How good the pulled peers are on evaluation data, against the neighbourhood mean (before mixing).
 
-    `ages`: how old the model is that a (receiver, peer) link carries, where it is not of this round.
+    `rounds` are those in which the receivers are; `ages`: by how many a (receiver, peer) link's model is behind that.
     """
     receivers = [k for k, outcome in sorted(outcomes.items()) if outcome.peers and outcome.direction == "pull"]
     asked: dict[_Snapshot, list[int]] = defaultdict(list)  # by whom
     for client in receivers:
         for peer in peers[client]:
-            asked[peer, ages.get((client, peer), 0)].append(client)
+            asked[peer, rounds[client] - ages.get((client, peer), 0)].append(client)
     form = rule.scoring
-    predicted = _risks(world, engine, round, asked, LABEL_ERRORS)
-    scored = predicted if form == LABEL_ERRORS else _risks(world, engine, round, asked, form)
+    predicted = _risks(world, engine, rounds, asked, LABEL_ERRORS)
+    scored = predicted if form == LABEL_ERRORS else _risks(world, engine, rounds, asked, form)
     return {
         k: ProxyCheck(
             pulled=float(np.mean([predicted[p, k] for p in outcomes[k].peers if isinstance(p, int)])),
@@ -120,11 +124,11 @@ def check_proxy(
 
 
 def _risks(
-    world: World, engine: Engine, round: int, asked: Mapping[_Snapshot, Sequence[int]], form: Scoring
+    world: World, engine: Engine, rounds: Mapping[int, int], asked: Mapping[_Snapshot, Sequence[int]], form: Scoring
 ) -> dict[tuple[int, int], float]:
     """Mean loss of every (peer, receiver) on the receiver's evaluation samples; a model answers all at once."""
     samples, order = world.evaluation_sets, sorted(asked)
-    tasks = [Answer(p, round, age, np.concatenate([samples[k] for k in asked[p, age]]), form) for p, age in order]
+    tasks = [Answer(p, at, 0, np.concatenate([samples[k] for k in asked[p, at]]), form) for p, at in order]
     answers = engine.map(tasks)
     pairs = [(model[0], client) for model in order for client in asked[model]]
     parts = [
@@ -134,7 +138,7 @@ def _risks(
     ]
     if form.at_home:
         scored = engine.map(
-            [Score(k, round, z[None], samples[k], form) for (_, k), z in zip(pairs, parts, strict=True)]
+            [Score(k, rounds[k], z[None], samples[k], form) for (_, k), z in zip(pairs, parts, strict=True)]
         )
         losses = [rows[0] for rows in scored]
     else:

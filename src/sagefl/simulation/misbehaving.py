@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,11 +55,14 @@ class PublishInstead(Task[None]):
         published.copy_(torch.tensor(row))
 
 
-def betray(world: World, tasks: Tasks, number: int) -> None:
-    """Poisoners answer with the model they trained, but hand over a ruined one; free riders do neither."""
-    rule, seed = world.misbehaviour, world.config.seed
+def betray(world: World, tasks: Tasks, rounds: Mapping[int, int]) -> None:
+    """Poisoners answer with the model they trained, but hand over a ruined one; free riders do neither.
+
+    `rounds` are those who have just published, each with its round.
+    """
+    rule, seed, culprits = world.misbehaviour, world.config.seed, world.culprits
     if rule.poisons:
-        tasks.map([PublishTwofold(k, number, bool(c), seed, rule) for k, c in enumerate(world.culprits)])
+        tasks.map([PublishTwofold(k, number, bool(culprits[k]), seed, rule) for k, number in rounds.items()])
     if rule.rides_free:
         initial = world.initial.numpy() if rule.kind == "free-rider" else None
-        tasks.map([PublishInstead(k, number, seed, initial) for k in sorted(world.truth.misbehaving)])
+        tasks.map([PublishInstead(k, number, seed, initial) for k, number in rounds.items() if culprits[k]])

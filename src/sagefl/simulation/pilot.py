@@ -130,7 +130,7 @@ class Piloting:
         roles = self.world.federation.roles
         seen = self.engine.map([Train(k, number, len(r.train)) for k, r in enumerate(roles)])
         self.trained += sum(samples for _, samples in seen)
-        betray(self.world, self.engine, number)
+        betray(self.world, self.engine, dict.fromkeys(range(self.world.clients), number))
 
     def _saved(self) -> Mapping[str, object]:
         held = self.engine.population
@@ -140,7 +140,7 @@ class Piloting:
         for name, rows in saved.items():
             self.engine.population.write(name, 0, rows)  # type: ignore[arg-type]
         self.engine.map([_Publish(k, 0) for k in range(self.world.clients)])
-        betray(self.world, self.engine, 0)
+        betray(self.world, self.engine, dict.fromkeys(range(self.world.clients), 0))
 
     def _gossip(self, number: int) -> None:
         """One draw each, as `rg` draws."""

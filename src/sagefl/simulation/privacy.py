@@ -33,19 +33,22 @@ class PrivacyLedger:
         self.epsilon = epsilon
         self.accounts = [PrivacyAccount(epsilon) for _ in range(clients)]
 
-    def enter(self, decisions: Mapping[int, Decision]) -> dict[str, float]:
-        """Enter a round's answers; returns what the worst-off client has given away.
-
-        To all receivers together, as if they told each other everything, and (pair) to a single one of them.
-        """
-        for account in self.accounts:
-            account.next_round()
+    def enter(self, decisions: Mapping[int, Decision]) -> None:
+        """Enter the answers that finished decisions were given."""
         for receiver, decision in decisions.items():
             for book in decision.ledger.books.values():
                 for peer, count in zip(decision.ledger.peers, np.count_nonzero(~np.isnan(book), axis=1), strict=True):
                     if count:
                         self.accounts[client_of(peer)].answered(receiver, int(count))
+
+    def given(self) -> dict[str, float]:
+        """End a round; returns what the worst-off client has given away.
+
+        To all receivers together, as if they told each other everything, and (pair) to a single one of them.
+        """
         worst = {name: max(a.report()[name] for a in self.accounts) for name in _COLUMNS}
+        for account in self.accounts:
+            account.next_round()
         return {"epsilon_answer": self.epsilon} | {column: worst[name] for name, column in _COLUMNS.items()}
 
     def state(self) -> list[Any]:

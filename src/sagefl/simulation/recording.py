@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 import polars as pl
 
 from ..exchange import ExchangeLayer
+from ..exchange.accounting import Traffic
 from ..runs.columns import Decided, Evaluated, Writer
 from ..runs.recording import Recorder
 from ..runs.rundir import RunDirectory
-from ..selection import Decision, Outcome
-from .evaluation import Measured, gini
+from ..selection import Decision
+from .evaluation import Measured, ProxyCheck, gini
 from .world import World
 
 
@@ -23,35 +24,39 @@ class Round:
     """What happened in one round, before it is written down."""
 
     number: int
-    losses: Mapping[int, float]
-    samples: Mapping[int, int]
-    decisions: Mapping[int, Decision]
+    losses: Sequence[float]
+    samples: int
+    rows: Sequence[dict[str, Any]]  # of the audit; at their own pace, clients may have several or none
     measured: Measured | None
-
-    @property
-    def outcomes(self) -> dict[int, Outcome]:
-        """Every client's finished decision."""
-        return {client: decision.outcome for client, decision in self.decisions.items()}
+    facts: Mapping[str, Any]  # columns that only some runs have
 
 
 class SimulationRecorder(Recorder):
     """The tables of a simulated run."""
 
     def __init__(self, directory: RunDirectory, world: World, layer: ExchangeLayer) -> None:
-        special: dict[Writer, bool] = {"private": world.mechanism is not None, "world": world.special}
+        special: dict[Writer, bool] = {
+            "private": world.mechanism is not None,
+            "world": world.special,
+            "clock": world.machines is not None,
+            "async": world.config.clock.schedule == "async",
+        }
         super().__init__(directory, *(writer for writer, has in special.items() if has))
         self.world, self.layer = world, layer
 
     def add(self, happened: Round, privacy: Mapping[str, float]) -> dict[str, Any]:
         """Record a round and what the privacy account says about it; returns its row of metrics."""
-        rows = [self._decision_row(happened, client) for client in happened.decisions]
+        rows, measured = happened.rows, happened.measured
+        if measured is not None:
+            for row in {row["client"]: row for row in rows}.values():  # the last one of each
+                row["eval_gain"] = measured.gain(row["client"]) if row["chosen"] else None
         self.decisions.add(rows)
-        facts: dict[str, Any] = {"train_loss": float(np.mean(list(happened.losses.values())))}
-        facts |= {"round": happened.number, "samples": sum(happened.samples.values()), **privacy}
+        facts: dict[str, Any] = {"train_loss": float(np.mean(happened.losses)), **happened.facts}
+        facts |= {"round": happened.number, "samples": happened.samples, **privacy}
         if self.world.special:
             facts |= self.world.truth.pulls(rows)
         evaluated = None
-        if (measured := happened.measured) is not None:
+        if measured is not None:
             evaluated = Evaluated(measured.before, measured.after)
             facts |= {"test_images": measured.test_images, "diversity": measured.diversity}
             if self.world.config.evaluation.mechanisms:
@@ -63,17 +68,21 @@ class SimulationRecorder(Recorder):
         pulls = self.world.truth.pulls(self.decisions.frame().iter_rows(named=True)) if self.world.special else {}
         return super().summary() | pulls
 
-    def _decision_row(self, happened: Round, client: int) -> dict[str, Any]:
-        decision, measured = happened.decisions[client], happened.measured
-        outcome = decision.outcome
-        traffic = self.layer.traffic(client, outcome, decision.ledger.asked, self.world.sizes)
-        proxy = measured and measured.proxies.get(client)
-        return Decided(happened.number, client, decision.hood, outcome, traffic).row() | {
+    def traffic(self, client: int, decision: Decision) -> Traffic:
+        """What a decision and its exchange cost."""
+        return self.layer.traffic(client, decision.outcome, decision.ledger.asked, self.world.sizes)
+
+    def row(
+        self, number: int, client: int, decision: Decision, proxy: ProxyCheck | None, facts: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """A decision's row of the audit; what mixing gained is filled in when it has been measured."""
+        traffic = self.traffic(client, decision)
+        found = Decided(number, client, decision.hood, decision.outcome, traffic).row() | {
             "eval_pulled_risk": proxy and proxy.pulled,
             "eval_gossip_risk": proxy and proxy.gossip,
-            "eval_gain": _gain(client, measured) if outcome.peers else None,
             "eval_risks": proxy and proxy.risks,
         }
+        return found | dict(facts)
 
     def _concentration(self, number: int) -> float | None:
         """Gini coefficient of how often each client was pulled since the last evaluation."""
@@ -82,8 +91,3 @@ class SimulationRecorder(Recorder):
         pulled = self.decisions.frame().filter(recent & (pl.col("direction") == "pull"))
         counts = np.bincount(pulled["chosen"].explode().drop_nulls().to_numpy(), minlength=self.world.clients)
         return gini(counts)
-
-
-def _gain(client: int, measured: Measured | None) -> float | None:
-    """What mixing did to the client's accuracy on its own evaluation data."""
-    return None if measured is None else float(measured.after.client[client] - measured.before.client[client])

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from ..clock import Script, transfer
 from ..exchange import delivered
+from ..exchange.mixing import client_of
 from ..learning.tasks import Ensemble, Train
 from ..methods import Method, method
 from ..runs import checkpoint
 from ..runs.columns import Evaluated, Evaluation
 from ..runs.config import Execution, RunConfig
 from ..runs.files import RunError, explained, write_text
-from ..runs.losses import losses_path, write_losses
+from ..runs.losses import Recorded, losses_path, write_losses
 from ..runs.recording import Clock
 from ..runs.rundir import RunDirectory
 from ..runs.truth import write_truth
@@ -31,9 +33,11 @@ from .engines.base import LostRowsError
 from .evaluation import Measured, ProxyCheck, check_proxy, diversity, evaluate
 from .extending import last_round
 from .misbehaving import betray
+from .own_pace import OwnPace
 from .privacy import PrivacyLedger
 from .recording import Round, SimulationRecorder
-from .waves import Waves
+from .timing import RoundClock, among, refuse_rounds
+from .waves import RoundSight, Waves
 from .world import World
 
 logger = logging.getLogger(__name__)
@@ -93,7 +97,17 @@ class Simulator:
         if (how := self.world.mechanism) is not None:
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
         self.states: dict[int, State] = {}
+        self.timing = self._new_clock()
         self.recorder = SimulationRecorder(self.directory, self.world, self.method.exchange)
+
+    def _new_clock(self) -> RoundClock | OwnPace | None:
+        """Virtual time from its beginning, where the config has a clock."""
+        machines, schedule = self.world.machines, self.config.clock.schedule
+        if schedule != "rounds":
+            refuse_rounds(self.method, schedule)
+        if machines is None:
+            return None
+        return OwnPace(self, machines) if schedule == "async" else RoundClock(self.world, machines)
 
     @property
     def asked_to_stop(self) -> bool:
@@ -215,43 +229,74 @@ class Simulator:
     # One round ----------------------------------------------------------------------------------------------------
 
     def _round(self, engine: Engine, number: int, clock: Clock) -> Round:
-        layer = self.method.exchange
+        layer, timing = self.method.exchange, self.timing
+        if isinstance(timing, OwnPace):
+            return timing.round(engine, number, clock)
         with clock.phase("train"):
             view = self.world.view(number)
-            peers: list[list[int]] = [view.peers(k).tolist() for k in range(self.world.clients)]
-            trained = self._train(engine, number, peers)
+            active: list[list[int]] = [view.peers(k).tolist() for k in range(self.world.clients)]
+            there = range(self.world.clients) if timing is None else timing.begin()
+            peers = active if len(there) == len(active) else among(active, there)
+            trained = self._train(engine, number, peers, there)
         losses = {k: loss for k, (loss, _) in trained.items()}
         samples = {k: seen for k, (_, seen) in trained.items()}
         with clock.phase("decide"):
-            waves = Waves(self.world, engine, view, number, losses, samples, self.states)
-            decisions = {k: self._begin(k, number, peers[k]) for k in trained}
+            sight = RoundSight(number, view, losses, samples, self.states, self.world.history)
+            waves = Waves(self.world, engine, sight)
+            decisions = {k: self.begin(k, number, peers[k]) for k in range(self.world.clients)}
             waves.run(decisions)
         outcomes = {k: d.outcome for k, d in decisions.items()}
         with clock.phase("record"):
-            self._keep_losses(number, decisions, waves)
+            self.keep_losses(number, self.records(decisions, waves))
         with clock.phase("evaluate"):
-            before = self._before_mixing(engine, number, outcomes, peers, waves.ages)
+            before = self._before_mixing(engine, number, outcomes, peers, sight.ages)
         with clock.phase("mix"):
-            mixes = layer.resolve(delivered(outcomes, peers), waves.ages, self.config.training.mixing)
+            mixes = layer.resolve(delivered(outcomes, peers), sight.ages, self.config.training.mixing)
             layer.mix(engine, number, mixes)
         with clock.phase("evaluate"):
             measured = self._after_mixing(engine, number, before)
-        return Round(number, losses, samples, decisions, measured)
+        times = {} if timing is None else timing.end(
+            {k: self.script(k, decisions[k], waves) for k in sorted(there)},
+            [k for k in there if len(peers[k]) < len(active[k])],
+        )  # fmt: skip
+        proxies = before[1] if before else {}
+        self.remember(decisions)
+        rows = [self.recorder.row(number, k, d, proxies.get(k), times.get(k, {})) for k, d in decisions.items()]
+        facts = {} if timing is None else {"minutes": timing.minutes}
+        return Round(number, list(losses.values()), sum(samples.values()), rows, measured, facts)
 
-    def _train(self, engine: Engine, number: int, peers: Sequence[Sequence[int]]) -> dict[int, tuple[float, int]]:
-        """Everybody trains, group by group where the exchange says so, and publishes."""
+    def remember(self, decisions: Mapping[int, Decision]) -> None:
+        """Keep what the rule remembers of finished decisions, and what answering them gave away."""
+        for client, decision in decisions.items():
+            if decision.outcome.state is not None:
+                self.states[client] = decision.outcome.state
+        if self.privacy is not None:
+            self.privacy.enter(decisions)
+
+    def script(self, client: int, decision: Decision, waves: Waves) -> Script:
+        """What a client did after training, for the clock."""
+        old = [p for p in decision.hood.peers if waves.sight.ages.get((client, client_of(p)), 0) > 0]
+        traffic = self.recorder.traffic(client, decision)
+        return Script(tuple(waves.looks[client]), transfer(decision.outcome, traffic, self.world.sizes, old))
+
+    def _train(
+        self, engine: Engine, number: int, peers: Sequence[Sequence[int]], there: Collection[int]
+    ) -> dict[int, tuple[float, int]]:
+        """Everybody who is in time trains, group by group where the exchange says so, and publishes."""
         layer = self.method.exchange
         trained: dict[int, tuple[float, int]] = {}
-        for group in layer.groups(peers, number):
+        for everybody in layer.groups(peers, number):
+            group = [k for k in everybody if k in there]
             layer.reuse(engine, number, group, peers)
             roles = self.world.federation.roles
             results = engine.map([Train(k, number, len(roles[k].train)) for k in group])
             trained.update(zip(group, results, strict=True))
         layer.publish(engine, self.world.clients, number)
-        betray(self.world, engine, number)
+        betray(self.world, engine, dict.fromkeys(sorted(trained), number))
         return dict(sorted(trained.items()))
 
-    def _begin(self, client: int, number: int, peers: Sequence[int]) -> Decision:
+    def begin(self, client: int, number: int, peers: Sequence[int], ages: Sequence[float] = ()) -> Decision:
+        """Begin a client's decision among these peers."""
         return self.method.selector.begin(
             peers,
             len(self.world.federation.roles[client].anchor),
@@ -262,13 +307,18 @@ class Simulator:
             me=client,
             ever=int(self.world.graph.degrees[client]),
             price=self._price,
+            ages=ages,
         )
 
-    def _keep_losses(self, number: int, decisions: Mapping[int, Decision], waves: Waves) -> None:
+    def records(self, decisions: Mapping[int, Decision], waves: Waves) -> list[Recorded]:
+        """The losses of decisions that are to be kept."""
         wanted = self.config.evaluation.losses
         if wanted == "none":
-            return
-        records = waves.complete(decisions) if wanted == "full" else waves.asked(decisions)
+            return []
+        return waves.complete(decisions) if wanted == "full" else waves.asked(decisions)
+
+    def keep_losses(self, number: int, records: Sequence[Recorded]) -> None:
+        """Write a round's losses, if there are any."""
         if records:
             with explained(f"losses of round {number + 1}"):
                 how = self.world.mechanism
@@ -290,11 +340,13 @@ class Simulator:
         if not (last or (number + 1) % options.every == 0):
             return None
         before = evaluate(self.world, engine, self.world.test_sets(last))
-        if self._along(number):
+        if self.along(number):
             self._before_along = evaluate(self.world, engine, self.world.test_sets(False))
         proxies: Mapping[int, ProxyCheck] = {}
         if options.mechanisms:
-            proxies = check_proxy(self.world, engine, number, outcomes, peers, ages, self.method.selector)
+            proxies = check_proxy(
+                self.world, engine, dict.fromkeys(outcomes, number), outcomes, peers, ages, self.method.selector
+            )
         return before, proxies
 
     def _after_mixing(
@@ -308,13 +360,13 @@ class Simulator:
         after = evaluate(self.world, engine, tests, together)
         spread = diversity(self.world, engine) if self.config.evaluation.mechanisms else None
         images = max(map(len, tests))
-        if not self._along(number):
+        if not self.along(number):
             return Measured(images, *before, after=after, diversity=spread)
         fewer = self.world.test_sets(False)
         along = Evaluated(self._before_along, evaluate(self.world, engine, fewer))
         return Measured(images, *before, after=after, diversity=spread, along=along, along_images=max(map(len, fewer)))
 
-    def _along(self, number: int) -> bool:
+    def along(self, number: int) -> bool:
         """Whether this is the last round, and would be evaluated on fewer images if it were one on the way."""
         if number + 1 != self.config.rounds or self.config.rounds % self.config.evaluation.every:
             return False
@@ -323,11 +375,8 @@ class Simulator:
         )
 
     def _record(self, happened: Round, clock: Clock) -> dict[str, Any]:
-        for client, outcome in happened.outcomes.items():
-            if outcome.state is not None:
-                self.states[client] = outcome.state
         with clock.phase("record"):
-            return self.recorder.add(happened, self.privacy.enter(happened.decisions) if self.privacy else {})
+            return self.recorder.add(happened, self.privacy.given() if self.privacy else {})
 
     # Stopping and going on ----------------------------------------------------------------------------------------
 
@@ -345,6 +394,8 @@ class Simulator:
         }
         if self.privacy is not None:
             states["privacy"] = self.privacy.state()
+        if self.timing is not None:
+            states["clock"] = encode(self.timing.state())
         checkpoint.save(self.directory.path, next_round, engine.population, self._identity, states)
 
     def _resume(self, engine: Engine) -> int:
@@ -366,6 +417,8 @@ class Simulator:
             self.states = {int(client): decode(state) for client, state in found.states["clients"].items()}
             if self.privacy is not None:
                 self.privacy.load(found.states["privacy"])
+            if self.timing is not None:
+                self.timing.load(decode(found.states["clock"]))
         else:
             self.method.exchange.begin(engine, self.world.clients)
         if found is not None:

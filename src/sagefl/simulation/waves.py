@@ -1,4 +1,4 @@
-"""All decisions of a round in lock-step waves.
+"""All decisions that are made together, in lock-step waves.
 
 In a wave every open decision states its request; requests are grouped by the peer that must answer, each peer answers
 once in one batch, and every decision gets its rows. Which inputs share a batch is decided here, from the requests
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ..clock import Look, evidence
 from ..exchange.mixing import client_of
 from ..learning.tasks import MODEL_PARTS, Answer, InspectModels, ReadPart, Score
 from ..runs.losses import Recorded
@@ -45,42 +47,89 @@ class _Errand:
     form: Scoring
 
 
-class Waves:
-    """Drives the decisions of one round to their end."""
+class Sight(Protocol):
+    """What those who decide together see of each other."""
 
-    def __init__(
-        self,
-        world: World,
-        engine: Engine,
-        view: View,
-        round: int,
-        losses: Mapping[int, float],
-        samples: Mapping[int, int],
-        states: Mapping[int, State],
-    ) -> None:
-        self.world, self.engine, self.view, self.round = world, engine, view, round
-        self.training_losses, self.samples, self.states = losses, samples, states
-        self._desks: dict[int, Desk] = {}
-        self._anchors: dict[int, Indices] = {}  # each receiver's pool in the order of this round
-        self._ages = {
-            (k, int(j)): int(age)
-            for k in range(world.clients)
-            for j, age in zip(view.peers(k), view.ages(k), strict=True)
-        } if world.history else {}  # fmt: skip
+    def round(self, client: int) -> int:
+        """The round that the client is in."""
 
     @property
     def ages(self) -> Mapping[tuple[int, int], int]:
+        """By how many rounds a peer's published model is behind a receiver's round; of this round where not named."""
+
+    def told(self, client: int, peer: int, what: str) -> Any:
+        """A number that a peer publishes, as a receiver sees it."""
+
+
+@dataclass(frozen=True)
+class RoundSight:
+    """All clients in the same round."""
+
+    number: int
+    view: View
+    losses: Mapping[int, float]
+    samples: Mapping[int, int]
+    states: Mapping[int, State]
+    history: int  # how many older models are kept
+
+    def round(self, client: int) -> int:
+        """The same for all."""
+        return self.number
+
+    @cached_property
+    def ages(self) -> Mapping[tuple[int, int], int]:
         """How old the model is that a link carries, for links with delay."""
-        return self._ages
+        if not self.history:
+            return {}
+        clients = range(len(self.view.indptr) - 1)
+        rows = ((k, zip(self.view.peers(k), self.view.ages(k), strict=True)) for k in clients)
+        return {(k, int(j)): int(age) for k, row in rows for j, age in row}
+
+    def told(self, client: int, peer: int, what: str) -> Any:
+        """A name not known here is something that the peer's method keeps, 0 until it does."""
+        if what == "degree":
+            return len(self.view.peers(peer))  # the neighbours that are active this round
+        return published(what, self.losses.get(peer, DIVERGED), self.samples.get(peer, 0), self.states.get(peer))
+
+
+def published(what: str, loss: float, samples: int, state: State | None) -> Any:
+    """What a peer says of its training, or what its method keeps under this name."""
+    if what == "loss":
+        return loss if isfinite(loss) else DIVERGED
+    return samples if what == "samples" else (state or {}).get(what, 0.0)
+
+
+class Waves:
+    """Drives decisions that are made together to their end."""
+
+    def __init__(self, world: World, engine: Engine, sight: Sight) -> None:
+        self.world, self.engine, self.sight = world, engine, sight
+        self.looks: dict[int, list[Look]] = defaultdict(list)  # what each receiver asked, for the clock
+        self._desks: dict[int, Desk] = {}
+        self._anchors: dict[int, Indices] = {}  # each receiver's pool in the order of its round
+        self._ages = sight.ages
 
     def run(self, decisions: Mapping[int, Decision]) -> None:
         """Answer every request until no decision is open."""
         opened = {client: d for client, d in sorted(decisions.items()) if d.request is not None}
         while opened:
+            if self.world.machines is not None:
+                self._note(opened)
             self._probe({c: d for c, d in opened.items() if isinstance(d.request, Probe)})
             self._inspect({c: d for c, d in opened.items() if isinstance(d.request, Inspect)})
             self._read({c: d for c, d in opened.items() if isinstance(d.request, Read)})
             opened = {client: d for client, d in opened.items() if d.request is not None}
+
+    def _note(self, opened: Mapping[int, Decision]) -> None:
+        """Keep what this wave asks for, from which its time follows."""
+        sizes, roles = self.world.sizes, self.world.federation.roles
+        for client, decision in opened.items():
+            request = decision.request
+            assert request is not None
+            train = isinstance(request, Inspect) and request.split == "train"
+            samples = len(roles[client].train if train else roles[client].anchor)
+            old = [peer for peer in decision.hood.peers if self._age(client, client_of(peer)) > 0]
+            self.looks[client].append(evidence(request, sizes, decision.ledger.inspected, samples, old))
 
     # For the record -----------------------------------------------------------------------------------------------
 
@@ -121,7 +170,7 @@ class Waves:
 
     def _desk(self, client: int, decision: Decision) -> Desk:
         if client not in self._desks:
-            self._anchors[client] = self.world.anchors(client, self.round)
+            self._anchors[client] = self.world.anchors(client, self.sight.round(client))
             self._desks[client] = Desk(decision.hood.peers, decision.hood.anchors)
         return self._desks[client]
 
@@ -132,15 +181,15 @@ class Waves:
         return [_Errand(client, client_of(peer), columns, probe.scoring) for peer, columns in missing]
 
     def _fetch(self, errands: Sequence[_Errand]) -> None:
-        """One batch per (peer, age, kind of answer), in client order; scored at the receivers."""
+        """One batch per (peer, model, kind of answer), in client order; scored at the receivers."""
         grouped: dict[tuple[int, int, str], list[_Errand]] = defaultdict(list)
         for errand in errands:
-            grouped[(errand.peer, self._age(errand.client, errand.peer), errand.form.kind)].append(errand)
+            grouped[(errand.peer, self._version(errand.client, errand.peer), errand.form.kind)].append(errand)
         groups = sorted(grouped.items(), key=lambda item: item[0])
         answers = self.engine.map(
             [
-                Answer(peer, self.round, age, np.concatenate([self._inputs(e) for e in group]), group[0].form)
-                for (peer, age, _), group in groups
+                Answer(peer, version, 0, np.concatenate([self._inputs(e) for e in group]), group[0].form)
+                for (peer, version, _), group in groups
             ]
         )
         arrived: list[tuple[_Errand, Answers]] = []
@@ -153,18 +202,22 @@ class Waves:
     def _age(self, client: int, peer: int) -> int:
         return self._ages.get((client, peer), 0)
 
+    def _version(self, client: int, peer: int) -> int:
+        """Of which of its rounds the peer's model is that the client sees."""
+        return self.sight.round(client) - self._age(client, peer)
+
     def _inputs(self, errand: _Errand) -> Indices:
         return self._anchors[errand.client][errand.columns]
 
     def _sent(self, errand: _Errand, answer: Answers) -> Answers:
         """What leaves the peer: its model's answer, falsified if it lies, perturbed if answers are private."""
-        world, how = self.world, self.world.mechanism
+        world, how, number = self.world, self.world.mechanism, self.sight.round(errand.client)
         if world.misbehaviour.lies and world.culprits[errand.peer]:
-            rng = stream(world.config.seed, "lies", self.round, errand.client, errand.peer, int(errand.columns[0]))
+            rng = stream(world.config.seed, "lies", number, errand.client, errand.peer, int(errand.columns[0]))
             answer = false_answers(errand.form.kind, answer, rng, world.dataset.classes)
         if how is None:
             return answer
-        snapshot = f"round {self.round - self._age(errand.client, errand.peer)}"
+        snapshot = f"round {self._version(errand.client, errand.peer)}"
         return peer_answers(how, world.config.seed, errand.peer).answer(answer, snapshot, self._inputs(errand))
 
     def _score(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
@@ -179,7 +232,7 @@ class Waves:
         for errand, z in arrived:
             grouped[errand.client, errand.form, errand.columns.tobytes()].append((errand, z))
         tasks = [
-            Score(client, self.round, np.stack([z for _, z in group]), self._inputs(group[0][0]), form)
+            Score(client, self.sight.round(client), np.stack([z for _, z in group]), self._inputs(group[0][0]), form)
             for (client, form, _), group in grouped.items()
         ]
         for group, losses in zip(grouped.values(), self.engine.map(tasks), strict=True):
@@ -206,7 +259,8 @@ class Waves:
             models = [None if p == ME else (client_of(p), self._age(client, client_of(p))) for p in wanted]
             at = {p: i for i, p in enumerate(wanted)}
             groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
-            tasks.append(InspectModels(client, self.round, models, groups, indices, asked.metric, asked.weights))
+            number = self.sight.round(client)
+            tasks.append(InspectModels(client, number, models, groups, indices, asked.metric, asked.weights))
         for decision, answer in zip(decisions.values(), self.engine.map(tasks), strict=True):
             decision.answer(answer)
 
@@ -217,20 +271,13 @@ class Waves:
             peers = [client if p == ME else client_of(p) for p in decision.request.peers]
             asked[client] = (decision.request.what, peers)
         parts = sorted(
-            {(p, what, self._age(c, p)) for c, (what, peers) in asked.items() if what in MODEL_PARTS for p in peers}
+            {(p, what, self._version(c, p)) for c, (what, peers) in asked.items() if what in MODEL_PARTS for p in peers}
         )
-        read = self.engine.map([ReadPart(p, self.round, what, age) for p, what, age in parts])
+        read = self.engine.map([ReadPart(p, version, what) for p, what, version in parts])
         models: dict[tuple[int, str, int], Any] = dict(zip(parts, read, strict=True))
         for client, (what, peers) in asked.items():
             known = what in MODEL_PARTS
-            found = [models[p, what, self._age(client, p)] if known else self._published(p, what) for p in peers]
+            found = [
+                models[p, what, self._version(client, p)] if known else self.sight.told(client, p, what) for p in peers
+            ]
             decisions[client].answer(found)
-
-    def _published(self, peer: int, what: str) -> Any:
-        """A number that a peer publishes. A name not known here is something its method keeps, 0 until it does."""
-        if what == "degree":
-            return len(self.view.peers(peer))  # the neighbours that are active this round
-        if what == "loss":
-            loss = self.training_losses[peer]
-            return loss if isfinite(loss) else DIVERGED
-        return self.samples[peer] if what == "samples" else self.states.get(peer, {}).get(what, 0.0)

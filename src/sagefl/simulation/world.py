@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from ..clock import Network
 from ..data import Dataset, Federation, Grouping, load
 from ..exchange import Sizes
 from ..learning.layout import Layout
@@ -39,6 +40,7 @@ class World:
     layout: Layout
     initial: Tensor  # the row everybody starts from
     grouping: Grouping | None = None  # the truth about the clients' data; None: they are one group
+    machines: Network | None = None  # how fast everybody is; None: there is no clock
 
     @classmethod
     def build(cls, config: RunConfig, dataset: Dataset | None = None) -> World:
@@ -62,6 +64,7 @@ class World:
             layout=layout,
             initial=layout.flatten(model),
             grouping=grouping,
+            machines=config.clock.made(clients, seed),
         )
 
     @property
@@ -82,6 +85,8 @@ class World:
         presence = self.availability.others if isinstance(self.availability, Churn) else self.availability
         if isinstance(presence, Trace):
             arrays.append(presence.rows)
+        if self.machines is not None:
+            arrays += [getattr(self.machines, f.name) for f in fields(self.machines)]
         for array in arrays:
             state.update(np.ascontiguousarray(array).tobytes())
         return state.hexdigest()
@@ -94,12 +99,18 @@ class World:
 
     @property
     def history(self) -> int:
-        """How many older snapshots must be kept, for delayed links and for stale peers."""
-        return self.links.history + self.misbehaviour.history
+        """How many older snapshots must be kept: for delayed links, for stale peers, for clients at their own pace."""
+        own_pace = self.config.clock.schedule == "async"
+        return self.links.history + self.misbehaviour.history + own_pace
 
     def anchors(self, client: int, round: int) -> npt.NDArray[np.int64]:
         """The client's anchors in this round's order."""
         return self.federation.anchors(client, round, self.config.seed, self.config.data.anchor_order)
+
+    def workload(self, client: int) -> int:
+        """Samples that a client trains on in a round."""
+        t, own = self.config.training, len(self.federation.roles[client].train)
+        return t.epochs * (own if t.max_batches is None else min(own, t.max_batches * t.batch_size))
 
     @cached_property
     def culprits(self) -> npt.NDArray[np.bool_]:

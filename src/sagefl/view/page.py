@@ -32,6 +32,7 @@ MODULES = (
     "explorer.js",
     "theory.js",
     "stopping.js",
+    "timeline.js",
     "main.js",
 )  # in the order of their dependencies
 ASSETS = (*MODULES, "style.css", "icon.svg")

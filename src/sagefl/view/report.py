@@ -16,6 +16,7 @@ from .page import frozen_page
 from .plain import plain
 from .shelf import READING_ERRORS, Run, Shelf
 from .stopping import grid
+from .timeline import timeline
 from .unfolding import unfold
 from .world import world
 
@@ -53,6 +54,8 @@ def _frozen(run: Run, detailed: int) -> dict[str, Any]:
         "world": lambda: world(run),
         "traces": lambda: _traces(run, detailed),
     }
+    if run.config.clock.network is not None:
+        parts["timelines"] = lambda: {str(n): timeline(run, n) for n in _spread(run, detailed)}
     return {name: _or_why(make) for name, make in parts.items()}
 
 
@@ -65,11 +68,15 @@ def _or_why(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _traces(run: Run, detailed: int) -> dict[str, Any]:
     """The stages of all decisions in evenly spread rounds, by round and client."""
+    clients = range(run.config.clients)
+    return {str(n): [_compact(unfold(run, n, k)) for k in clients] for n in _spread(run, detailed)}
+
+
+def _spread(run: Run, detailed: int) -> list[int]:
+    """So many rounds, evenly spread from the first to the last."""
     total = run.table("metrics").height
     count = min(detailed, total)
-    chosen = sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
-    clients = run.config.clients
-    return {str(number): [_compact(unfold(run, number, k)) for k in range(clients)] for number in chosen}
+    return sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
 
 
 def _compact(decision: dict[str, Any]) -> dict[str, Any]:

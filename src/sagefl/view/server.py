@@ -35,6 +35,7 @@ from .page import ASSETS, CSP, asset, live_page, plotly_source
 from .plain import text
 from .shelf import READING_ERRORS, Shelf
 from .stopping import MapSettings, play
+from .timeline import timeline
 from .unfolding import unfold
 from .world import world
 
@@ -93,6 +94,7 @@ def application(shelf: Shelf, token: str) -> Starlette:
         Route(f"{base}/api/clients", _answered(lambda q: tables.clients(shelf.run(q["run"])))),
         Route(f"{base}/api/world", _answered(lambda q: world(shelf.run(q["run"])))),
         Route(f"{base}/api/decision", _answered(lambda q: _decision(shelf, q))),
+        Route(f"{base}/api/timeline", _answered(lambda q: timeline(shelf.run(q["run"]), _number(q, "round")))),
         Route(f"{base}/api/map", _answered(lambda q: play(MapSettings.parse(q)))),
     ]
     middleware = [Middleware(_Guard, token=token), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)]

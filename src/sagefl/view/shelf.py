@@ -202,6 +202,8 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
         return found | {"method": _raw_method(run.path / "run.toml") or run.path.name}
     if c.world.grouped:
         found |= {"groups": c.world.groups, "shift": c.world.shift}
+    if c.clock.network is not None:
+        found["clock"] = c.clock.schedule
     return found | {
         "epoch": c.digest,
         "family": c.model_copy(update={"seed": 0}).digest,  # runs that differ by their seed alone

@@ -52,7 +52,7 @@ def rounds(run: Run, since: int = 0) -> dict[str, Any]:
     start = since if 0 <= since <= metrics.height else 0
     part = metrics.slice(start)
     nothing = [None] * part.height
-    wanted = [c for c in shown("world") if c.only is None or c.name in part.columns]
+    wanted = [c for c in shown("world", "clock") if c.only is None or c.name in part.columns]
     columns = {c.name: numbers(part[c.name]) if c.name in part.columns else nothing for c in wanted}
     reasons = {
         reason: part[f"reason_{reason}"].to_list()

@@ -47,6 +47,9 @@ def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
     """One client's decision in one round: its audit record and, if the losses allow it, every stage before it."""
     rows = _rows(run, client)
     row = rows.get(round)
+    if row is None and run.config.clock.schedule == "async" and 0 <= client < run.config.clients:
+        nothing = {"round": round, "client": client, "reason": "none", "peers": [], "chosen": []}
+        return _header(run, nothing) | {"note": "No exchange of this client ended in this round."}
     if row is None:
         raise RunError(f"client {client} has no decision in round {round + 1}")
     found = _header(run, row)
@@ -131,7 +134,7 @@ def _replayed(run: Run, rows: Mapping[int, Mapping[str, Any]], round: int) -> _E
     try:
         record = _record(run, row, round)
         for rule in _rules(run):
-            outcome = _one(config, rule, record, round, None)
+            outcome = _one(config, rule, record, row.get("turn", round), None)
             if outcome is None or outcome.state is not None or not _agrees(outcome, row):
                 outcome = _with_memory(run, rule, rows, round)
             if outcome is not None and _agrees(outcome, row):
@@ -155,7 +158,8 @@ def _with_memory(run: Run, rule: Selector, rows: Mapping[int, Mapping[str, Any]]
     state, outcome = known.get(begun), None
     for number in sorted(n for n in rows if begun < n <= round):
         if rows[number]["peers"]:
-            outcome = _one(run.config, rule, _record(run, rows[number], number), number, state)
+            turn = rows[number].get("turn", number)
+            outcome = _one(run.config, rule, _record(run, rows[number], number), turn, state)
             state = state if outcome is None or outcome.state is None else outcome.state
         known[number] = state
     return outcome

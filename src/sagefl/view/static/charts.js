@@ -37,19 +37,41 @@ function layoutOf(extra, narrow) {
   };
 }
 
-function evaluated(columns, name) {
-  const xs = [], ys = [];
-  columns[name]?.forEach((value, round) => value !== null && (xs.push(round + 1), ys.push(value)));
-  return { x: xs, y: ys };
+// What curves are drawn over: rounds, virtual minutes where there is a clock, or all bytes moved so far.
+export const AXES = {
+  round: { title: "round", at: (columns) => columns.accuracy.map((_, i) => i + 1), layout: {} },
+  minutes: { title: "minutes", at: (columns) => columns.minutes, layout: {} },
+  bytes: { title: "bytes moved", at: running, layout: { tickformat: "~s", ticksuffix: "B" } },
+};
+let axis = "round";
+
+export function chooseAxis(name) {
+  axis = name;
 }
 
-function line(run, data, extra = {}) {
+function running(columns) {
+  let sum = 0;
+  return columns.accuracy.map((_, i) => (sum += BYTE_KINDS.reduce((all, [key]) => all + (columns[key][i] ?? 0), 0)));
+}
+
+function evaluated(columns, name) {
+  const xs = [], ys = [], rounds = [], at = AXES[axis].at(columns) ?? [];
+  columns[name]?.forEach((value, i) => value !== null && at[i] != null && (xs.push(at[i]), ys.push(value), rounds.push(i)));
+  return { x: xs, y: ys, rounds };
+}
+
+function hovered() {
+  return { round: "round %{x}", minutes: "%{x:.2f} min", bytes: "%{x:.3s}B" }[axis];
+}
+
+function line(run, { x, y }, extra = {}) {
+  const data = { x, y };
   const style = lineStyle(run.index);
   const many = data.x.length > 40;
   return {
     ...data, name: shown(run.label), mode: many ? "lines" : "lines+markers", type: "scatter",
     line: { color: style.colour, dash: style.dash, width: 2 }, marker: { symbol: style.symbol, size: 6, color: style.colour },
-    hovertemplate: `${shown(run.label)}<br>round %{x}: %{y:.4f}<extra></extra>`, ...extra,
+    hovertemplate: `${shown(run.label)}<br>${hovered()}: %{y:.4f}<extra></extra>`, ...extra,
   };
 }
 
@@ -64,20 +86,22 @@ function families(entries) {
 }
 
 // One line per family: the mean over its seeds, in a band from the lowest to the highest.
-function familyTraces(entries, points, format, extra = {}) {
+function familyTraces(entries, points, format, extra = {}, over = hovered()) {
   return families(entries).flatMap((family) => {
     const [{ run }] = family;
     const several = family.length > 1;
     const name = several ? run.method : run.label;
-    const text = { hovertemplate: `${shown(name)}${several ? `, mean of ${family.length} seeds` : ""}<br>round %{x}: %{y:${format}}<extra></extra>` };
+    const text = { hovertemplate: `${shown(name)}${several ? `, mean of ${family.length} seeds` : ""}<br>${over}: %{y:${format}}<extra></extra>` };
     if (!several) return [line(run, points(family[0]), { ...text, ...extra })];
-    const values = new Map();
-    for (const { x, y } of family.map(points)) x.forEach((at, i) => values.set(at, [...(values.get(at) ?? []), y[i]]));
-    const x = [...values.keys()].sort((a, b) => a - b);
-    const each = (pick) => x.map((at) => pick(values.get(at)));
+    const values = new Map(), places = new Map(); // by round: seeds differ in minutes and bytes
+    const add = (map, key, value) => map.set(key, [...(map.get(key) ?? []), value]);
+    for (const { x, y, rounds } of family.map(points)) rounds.forEach((n, i) => (add(values, n, y[i]), add(places, n, x[i])));
+    const order = [...values.keys()].sort((a, b) => a - b), middle = (held) => held.reduce((a, b) => a + b, 0) / held.length;
+    const x = order.map((n) => middle(places.get(n)));
+    const each = (pick) => order.map((n) => pick(values.get(n)));
     const colour = lineStyle(run.index).colour;
     const edge = { x, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", type: "scatter" };
-    const mean = each((held) => held.reduce((a, b) => a + b, 0) / held.length);
+    const mean = each(middle);
     return [
       { ...edge, y: each((held) => Math.min(...held)) }, { ...edge, y: each((held) => Math.max(...held)), fill: "tonexty", fillcolor: `${colour}2b` },
       line({ ...run, label: name }, { x, y: mean }, { ...text, ...extra }),
@@ -101,12 +125,12 @@ function bandTraces(entries) {
     const { round, q1, q3 } = rounds.bands;
     const colour = lineStyle(run.index).colour;
     if (round && entries.length <= 6) {
-      const x = round.map((r) => r + 1);
+      const at = AXES[axis].at(rounds.columns) ?? [], x = round.map((r) => at[r]);
       const edge = { x, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", type: "scatter" };
       traces.push({ ...edge, y: q1 }, { ...edge, y: q3, fill: "tonexty", fillcolor: `${colour}2b` });
     }
     traces.push(line(run, evaluated(rounds.columns, "client")));
-    const weak = { hovertemplate: `${shown(run.label)}, weakest client<br>round %{x}: %{y:.4f}<extra></extra>` };
+    const weak = { hovertemplate: `${shown(run.label)}, weakest client<br>${hovered()}: %{y:.4f}<extra></extra>` };
     const thin = line(run, evaluated(rounds.columns, "weak"), weak);
     traces.push({ ...thin, line: { ...thin.line, width: 1, dash: "dot" }, marker: { ...thin.marker, size: 4 } });
   }
@@ -122,9 +146,9 @@ export function evidenceShares({ degree, evaluations }) {
 function evidenceTraces(entries) {
   const points = ({ rounds }) => {
     const y = evidenceShares(rounds.columns);
-    return { x: y.map((_, i) => i + 1), y };
+    return { x: y.map((_, i) => i + 1), y, rounds: y.map((_, i) => i) };
   };
-  return familyTraces(entries, points, ".1%", { mode: "lines" });
+  return familyTraces(entries, points, ".1%", { mode: "lines" }, "round %{x}");
 }
 
 function byteTraces(entries) {
@@ -164,18 +188,18 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 // A chart for everything that an evaluation measures; `client` and `weak` share one.
 const measuredCharts = COLUMNS.measured.filter(({ name }) => name !== "client" && name !== "weak").map((column) => ({
   id: column.name, title: capital(column.meaning), retitled: (runs) => capital(naming(column, runs).meaning), format: column.format,
-  traces: curves(column), layout: { xaxis: { title: { text: "round" } } }, table: column.name,
+  traces: curves(column), layout: {}, table: column.name, over: true,
 }));
 
 // Whom clients pulled, where it is recorded.
 const pulledCharts = COLUMNS.pulled.map((column) => ({
-  id: column.name, title: capital(column.meaning), format: ".1%", traces: curves({ ...column, format: ".1%" }), layout: UNITY, table: column.name, only: column.name,
+  id: column.name, title: capital(column.meaning), format: ".1%", traces: curves({ ...column, format: ".1%" }), layout: UNITY, table: column.name, only: column.name, over: true,
 }));
 
 export const CHARTS = [
   ...measuredCharts,
   ...pulledCharts,
-  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: { xaxis: { title: { text: "round" } } }, table: "client" },
+  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: {}, table: "client", over: true },
   { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, format: ".1%", table: "evidence" },
   { id: "bytes", title: "Bytes moved, by kind", traces: byteTraces, layout: { barmode: "stack", showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, xaxis: { tickformat: "~s", ticksuffix: "B" }, yaxis: { autorange: "reversed" }, margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "bytes" },
   { id: "reasons", title: "Why decisions ended", traces: null, layout: { ...UNITY, xaxis: {}, showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, hovermode: "closest", margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "reasons" },
@@ -184,6 +208,7 @@ export const CHARTS = [
 export async function drawChart(Plotly, chart, box, entries, chosen) {
   const traces = chart.traces ? chart.traces(entries) : chosen ? reasonTraces(chosen) : [];
   const extra = { ...chart.layout };
+  if (chart.over) extra.xaxis = { title: { text: AXES[axis].title }, ...AXES[axis].layout };
   if (chart.id === "bytes") extra.height = Math.max(240, 90 + 34 * entries.length);
   if (chart.id === "reasons") extra.yaxis = { ...extra.yaxis, range: [0, 1] };
   const layout = layoutOf(extra, box.clientWidth < 420);

@@ -5,6 +5,7 @@ import { RunsView } from "./runs.js";
 import { NetworkView } from "./network.js";
 import { ExplorerView } from "./explorer.js";
 import { StoppingView } from "./stopping.js";
+import { TimelineView } from "./timeline.js";
 
 const QUICK = 1000, CALM = 4000, SLOWEST = 15000;
 
@@ -20,7 +21,7 @@ class App {
 
   constructor(source) {
     this.source = source;
-    this.#views = [new RunsView(this), new NetworkView(this), new ExplorerView(this), new StoppingView(this)];
+    this.#views = [new RunsView(this), new NetworkView(this), new ExplorerView(this), new StoppingView(this), new TimelineView(this)];
     this.#build();
     this.#fromAddress();
     addEventListener("hashchange", () => (this.#fromAddress(), this.#show()));
@@ -48,6 +49,7 @@ class App {
       this.#order = runs;
       const families = [...new Set(runs.map((run) => run.family ?? run.id))]; // runs that differ by their seed share a colour
       this.runs = runs.map((run) => ({ ...run, index: families.indexOf(run.family ?? run.id) }));
+      for (const view of this.#views) document.getElementById(`tab-${view.id}`).hidden = view.wanted === false;
     }
     await this.#current.refresh();
   }
@@ -75,7 +77,8 @@ class App {
   #tabKey(event) {
     const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!move) return;
-    const at = this.#views.indexOf(this.#current), next = this.#views[(at + move + this.#views.length) % this.#views.length];
+    const offered = this.#views.filter((view) => view.wanted !== false);
+    const next = offered[(offered.indexOf(this.#current) + move + offered.length) % offered.length];
     event.preventDefault();
     this.go({}, { view: next.id });
     document.getElementById(`tab-${next.id}`).focus();

@@ -2,7 +2,7 @@
 import { announce, dataTable, duration, el, fixed, formatted, labelled, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle } from "./palette.js";
 import { COLUMNS, Missing, orNothing } from "./source.js";
-import { CHARTS, chartFigure, chartTable, drawChart, loadPlotly, naming } from "./charts.js";
+import { AXES, CHARTS, chartFigure, chartTable, chooseAxis, drawChart, loadPlotly, naming } from "./charts.js";
 
 export class RunsView {
   id = "runs";
@@ -12,6 +12,7 @@ export class RunsView {
   #list = el("div");
   #charts = new Map();
   #chosen = el("select", { id: "reason-run" });
+  #over = el("select", { id: "curves-over" });
   #drawn = "";
   #entries = [];
   #statuses = new Map();
@@ -28,7 +29,8 @@ export class RunsView {
       grid.append(made.figure);
     }
     this.#chosen.addEventListener("change", () => this.#draw(true));
-    this.#root.append(el("h2", {}, "Runs"), this.#list, grid);
+    this.#over.addEventListener("change", () => (chooseAxis(this.#over.value), this.#draw(true)));
+    this.#root.append(el("h2", {}, "Runs"), this.#list, el("div", { class: "controls" }, labelled("curves over", this.#over)), grid);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw(true));
   }
 
@@ -48,7 +50,17 @@ export class RunsView {
     const ids = this.#entries.map(({ run }) => run.id);
     const first = this.#entries.find(({ rounds }) => rounds.reasons.certified) ?? this.#entries[0];
     options(this.#chosen, this.#entries.map(({ run }) => [run.id, run.label]), ids.includes(before) ? before : (first?.run.id ?? ""));
+    this.#offerAxes();
     this.#draw(false); // no await: the table must not wait for the charts
+  }
+
+  // Minutes are offered where a run has a clock.
+  #offerAxes() {
+    const timed = this.#entries.some(({ rounds }) => rounds.columns.minutes);
+    const offered = Object.entries(AXES).filter(([name]) => timed || name !== "minutes").map(([name, { title }]) => [name, title]);
+    const now = offered.some(([name]) => name === this.#over.value) ? this.#over.value : "round";
+    if (this.#over.options.length !== offered.length) options(this.#over, offered, now);
+    chooseAxis(now);
   }
 
   #shown() {

@@ -59,6 +59,11 @@ export class LiveSource {
     return this.#once("decision", `${run.epoch} ${query}`, `api/decision?${query}`);
   }
 
+  async timeline(run, round) {
+    const query = `run=${run.id}&round=${round}`;
+    return this.#once("timeline", `${run.epoch} ${query}`, `api/timeline?${query}`);
+  }
+
   async play(settings) {
     return { exact: true, play: await ask(`api/map?${new URLSearchParams(settings)}`) };
   }
@@ -126,6 +131,13 @@ export class FrozenSource {
       anchors: row.anchors[client], evaluations: row.evaluations[client], stages: [], sentences: [],
       note: `This report keeps decisions stage by stage for rounds ${kept.join(", ")}; sagefl view shows every one.`,
     };
+  }
+
+  // The nearest of the rounds that the report keeps.
+  async timeline(run, round) {
+    const kept = this.#part(run, "timelines");
+    const nearest = Object.keys(kept).reduce((best, n) => (Math.abs(n - round) < Math.abs(best - round) ? n : best));
+    return kept[nearest];
   }
 
   // The nearest point that was played in advance.

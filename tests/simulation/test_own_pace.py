@@ -1,0 +1,247 @@
+"""Clients at their own pace: the same as one event after another, for any number of workers, after any crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from safetensors.torch import load_file
+from small_runs import CrashError, config, differing, files, simulate, world
+
+from sagefl.clock import Call, Clockwork, Look, Script, Trained
+from sagefl.clock.network import NetworkError
+from sagefl.learning.population import Population
+from sagefl.learning.tasks import Answer, MixBlocks, Train, carry_out
+from sagefl.learning.training import LocalTraining
+from sagefl.learning.workbench import Workbench
+from sagefl.methods import method, methods
+from sagefl.runs.config import RunConfig
+from sagefl.selection import Probe
+from sagefl.simulation.engines import Sequential
+from sagefl.simulation.engines.base import parts
+from sagefl.simulation.simulator import Simulator
+from sagefl.simulation.world import World
+
+Reference = Callable[..., Path]
+ASYNC = {"network": "phones", "schedule": "async"}
+BOUND = {"choco", "dfedpgp", "dispfl", "da-dpfl", "dfca", "federico", "average-all"}
+
+
+def table(directory: Path, name: str) -> pl.DataFrame:
+    return pl.read_parquet(directory / f"{name}.parquet")
+
+
+def rows_at_the_end(directory: Path) -> torch.Tensor:
+    (last,) = sorted((directory / "checkpoint").glob("round-*/params-0000.safetensors"))
+    return load_file(last)["rows"]
+
+
+# One event after another ----------------------------------------------------------------------------------------------
+
+
+class Literal:
+    """The slow way: every event when it is due, every model ever published kept, every call on its own."""
+
+    def __init__(self, own: World) -> None:
+        chosen = method(own.config.method.id, **own.config.method.options)
+        self.own, self.rule = own, chosen.suited(latents=own.has_latents).selector
+        clients = own.clients
+        assert own.machines is not None
+        kept = Population.allocate(own.layout, clients, ages=clients * own.config.rounds)
+        kept.reset(own.initial)
+        self.rows = kept
+        self.bench = Workbench(*parts(own, LocalTraining(), kept, shared_memory=False))
+        self.works, self.turns = Clockwork(own.machines), [0] * clients
+        self.newest: dict[int, int] = {}
+        self.states: dict[int, Any] = {}
+        for k in range(clients):
+            self._train(k, 0.0)
+
+    def _train(self, k: int, at: float) -> None:
+        assert self.own.machines is not None
+        self.works.train(k, at + self.own.machines.training(k, self.own.workload(k)))
+
+    def run(self) -> Iterator[tuple[Any, ...]]:
+        """Turns in the order in which they end: client, its count, chosen, evaluations, when."""
+        chosen: dict[int, tuple[Any, ...]] = {}
+        for _ in range(self.own.clients * self.own.config.rounds):
+            while isinstance(event := self.works.advance(), Trained):
+                chosen[event.client] = self._turn(event.client, event.at)
+            assert event is not None
+            k = event.client
+            yield (k, self.turns[k], *chosen[k], event.at)
+            self.turns[k] += 1
+            self._train(k, event.at)
+
+    def _turn(self, k: int, at: float) -> tuple[Any, ...]:
+        own, turn = self.own, self.turns[k]
+        carry_out([Train(k, turn)], self.bench)
+        self.newest[k] = turn
+        peers = [p for p in own.view(turn).peers(k).tolist() if p in self.newest]
+        versions = {p: self.newest[p] for p in peers}
+        seed = (own.config.seed, turn, k)
+        anchors, ever = own.anchors(k, turn), int(own.graph.degrees[k])
+        price = own.sizes.price(self.rule.scoring)
+        decision = self.rule.begin(
+            peers, len(anchors), seed, state=self.states.get(k), round=turn, rounds=own.config.rounds, me=k,
+            ever=ever, price=price,
+        )  # fmt: skip
+        looks = []
+        while (probe := decision.request) is not None:
+            assert isinstance(probe, Probe)
+            assert probe.mask is None
+            asked = anchors[probe.start : probe.stop]
+            told = [carry_out([Answer(p, versions[p], 0, asked, probe.scoring)], self.bench)[0] for p in probe.peers]
+            truth, n = own.dataset.train_y[asked], len(asked)
+            there, back = n * own.sizes.anchor_input, n * own.sizes.answer(probe.scoring)
+            looks.append(Look(tuple(Call(p, there, back, n, fresh=False) for p in probe.peers)))
+            decision.answer(np.stack([probe.scoring.score(a, truth) for a in told]) * self.rule.bound)
+        outcome = decision.outcome
+        if outcome.state is not None:
+            self.states[k] = outcome.state
+        pull = Look(tuple(Call(p, 0, own.sizes.shared_block, fresh=False) for p in outcome.peers))
+        weights = outcome.weights or dict.fromkeys(outcome.peers, own.config.training.mixing)
+        pulls = [(p, turn - versions[p], weights[p]) for p in outcome.peers]
+        if pulls:
+            carry_out([MixBlocks(k, turn, 1.0 - sum(w for _, _, w in pulls), pulls)], self.bench)
+        self.works.act(k, Script(tuple(looks), pull if pulls else None), at)
+        return list(outcome.peers), outcome.evaluations
+
+
+GENERATED = [
+    ("sage-os", 1, "phones"),
+    ("sage-e", 2, "edge"),
+    ("aq-128", 3, "wan"),
+    ("sage-m:kind=labels", 4, "phones"),
+]
+
+
+@pytest.mark.parametrize(("rule", "seed", "network"), GENERATED)
+def test_the_fast_way_is_one_event_after_another(rule: str, seed: int, network: str, tmp_path: Path) -> None:
+    settings = config(rule, seed=seed, rounds=5, clock={"network": network, "schedule": "async"})
+    literal = Literal(world(settings))
+    expected = list(literal.run())
+    simulate(tmp_path / "run", settings)
+    audit = table(tmp_path / "run", "decisions")
+    assert audit.select("client", "turn", "chosen", "evaluations", "ended_at").rows() == expected
+    assert max(turn for _, turn, *_ in expected) >= 5  # some were faster than the mean
+    assert torch.equal(rows_at_the_end(tmp_path / "run"), literal.rows.params)
+
+
+def test_equal_machines_without_latency_give_rounds_back(tmp_path: Path) -> None:
+    machines = tmp_path / "machines.txt"
+    machines.write_text("100 inf inf inf 0\n" * 8)
+    equal = {"data": {"partition": "iid"}, "training": {"max_batches": 2}}
+    for name, clock in (("rounds", {}), ("async", {"network": str(machines), "schedule": "async"})):
+        simulate(tmp_path / name, config("sage-os", clock=clock, **equal))
+    for name in ("decisions", "metrics", "clients"):
+        rounds, own = table(tmp_path / "rounds", name), table(tmp_path / "async", name)
+        order = ["round", "client"] if "client" in rounds.columns and name != "metrics" else ["round"]
+        exact = [c for c in rounds.columns if c != "before_client_ce"]  # the same models by way of probabilities
+        assert own.sort(order).select(exact).equals(rounds.select(exact))
+    assert torch.equal(rows_at_the_end(tmp_path / "rounds"), rows_at_the_end(tmp_path / "async"))
+    decided = table(tmp_path / "async", "decisions")
+    assert decided["turn"].to_list() == decided["round"].to_list()
+
+
+# Workers, crashes, memory ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["sage-os", "epidemic", "sage-os:kind=latents:loss=ce"])
+def test_results_do_not_depend_on_the_workers(
+    method: str, tmp_path: Path, reference: Reference, on_workers: Callable[[RunConfig, int], None]
+) -> None:
+    settings = config(method, clock=ASYNC)
+    whole = files(reference(settings))
+    for workers in (2, 3):
+        on_workers(settings, workers)
+        simulate(tmp_path / str(workers), settings)
+        assert not differing(files(tmp_path / str(workers)), whole)
+
+
+@pytest.mark.parametrize("at", [1, 9, 25, 40, 55])
+def test_a_run_that_is_killed_at_any_event_goes_on_as_if_nothing_had_happened(
+    at: int, tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config("sage-m", clock=ASYNC)
+    carried, maps = Sequential.map, []
+
+    def failing(self: Sequential, tasks: Any) -> Any:
+        maps.append(len(tasks))
+        if len(maps) == at:
+            raise CrashError
+        return carried(self, tasks)
+
+    monkeypatch.setattr(Sequential, "map", failing)
+    with pytest.raises(CrashError):
+        simulate(tmp_path / "run", settings, every=1)
+    monkeypatch.undo()
+    simulate(tmp_path / "run", settings, every=1)
+    assert not differing(files(tmp_path / "run"), files(reference(settings, 1)))
+
+
+def test_two_published_models_of_each_client_are_all_that_is_kept() -> None:
+    settings = config("sage-os", clock=ASYNC)
+    engine = Sequential(world(settings), LocalTraining())
+    assert engine.population.snapshots.shape[0] == 2
+    engine.close()
+
+
+def test_work_is_done_many_clients_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried, together = Sequential.map, []
+
+    def noted(self: Sequential, tasks: Any) -> Any:
+        together.extend([len(tasks)] if tasks and isinstance(tasks[0], Train) else [])
+        return carried(self, tasks)
+
+    monkeypatch.setattr(Sequential, "map", noted)
+    simulate(tmp_path / "run", config("rg", clock={"network": "wan", "schedule": "async"}))
+    assert sum(together) >= 32
+    assert max(together) >= 4
+
+
+# What clients see and what is refused ---------------------------------------------------------------------------------
+
+
+def test_decisions_see_how_old_their_peers_are(reference: Reference) -> None:
+    audit = table(reference(config("sage-os", clock=ASYNC)), "decisions").sort("client", "turn")
+    published = {(r["client"], r["turn"]): r["trained_at"] for r in audit.iter_rows(named=True)}
+    checked = 0
+    for row in audit.iter_rows(named=True):
+        assert len(row["ages"]) == row["degree"]
+        for peer, age in zip(row["peers"], row["ages"], strict=True):
+            by_then = [at for (k, _), at in published.items() if k == peer and at <= row["trained_at"]]
+            if by_then:  # the last turns of the run are not in the table
+                assert age == pytest.approx(row["trained_at"] - max(by_then)) or age < row["trained_at"] - max(by_then)
+                checked += 1
+    assert checked > 20
+
+
+def test_fast_clients_have_more_turns(reference: Reference) -> None:
+    settings = config("rg", rounds=6, clock=ASYNC)
+    audit, own = table(reference(settings), "decisions"), world(settings)
+    assert own.machines is not None
+    seconds = [own.machines.training(k, own.workload(k)) for k in range(own.clients)]
+    turns = [audit.filter(pl.col("client") == k).height for k in range(own.clients)]
+    assert sum(turns) == 6 * own.clients
+    assert turns[int(np.argmin(seconds))] > turns[int(np.argmax(seconds))]
+
+
+def test_a_client_that_would_never_be_there_is_refused(tmp_path: Path) -> None:
+    machines = tmp_path / "machines.txt"
+    machines.write_text("1000 inf 100 100 1\n" * 7 + "0.001 inf 100 100 1\n")
+    settings = config("rg", clock={"network": str(machines), "schedule": "async"})
+    with pytest.raises(NetworkError, match=r"client 7 trains for .* s, but .* it would never be there"):
+        Simulator(settings, None, world=World.build(settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(methods().keys() - BOUND))
+def test_every_method_that_needs_no_rounds_runs(name: str, tmp_path: Path) -> None:
+    summary = simulate(tmp_path / "run", config(name, rounds=2, topology={"p": 0.9}, clock=ASYNC))
+    assert summary["rounds"] == 2
