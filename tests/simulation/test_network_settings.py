@@ -20,7 +20,7 @@ from sagefl.selection.scoring import scoring
 from sagefl.selection.selector import Deciding, Draws
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.misbehaving import PublishTwofold
-from sagefl.simulation.waves import Waves
+from sagefl.simulation.waves import RoundSight, Waves
 from sagefl.topology import Misbehaviour
 
 PROBS = scoring("probs", "error")
@@ -219,7 +219,7 @@ def test_a_wave_answers_readings_and_inspections_of_oneself_and_of_groups() -> N
     losses, samples = {k: v for k, (v, _) in enumerate(trained)}, {k: n for k, (_, n) in enumerate(trained)}
     losses[3] = float("nan")
     view = own.view(1)
-    waves = Waves(own, engine, view, 1, losses, samples, {2: {"mood": 0.7}})
+    waves = Waves(own, engine, RoundSight(1, view, losses, samples, {2: {"mood": 0.7}}, own.history))
     decisions: dict[int, Decision] = {k: Curious().begin(view.peers(k).tolist(), 5, (1, 1, k)) for k in (0, 5)}
     waves.run(decisions)
     told = decisions[0].outcome.state

@@ -11,6 +11,7 @@ from ..settings import nested, parse_options
 from .common import console, friendly_errors, table
 
 if TYPE_CHECKING:
+    from ..runs.config import RunConfig
     from ..simulation.benching import BenchReport, Timing
 
 SHORT = {"clients": 16, "training.max_batches": 4}  # a run like the default one, made short
@@ -24,6 +25,9 @@ def bench(
     rounds: Annotated[int, typer.Option(min=2, help="Rounds per measurement; the first does not count.")] = 3,
     workers: Annotated[int | None, typer.Option(min=1, help="Most workers to try; default: all cores.")] = None,
     device: Annotated[str | None, typer.Option(help="Where stacked work is tried; default: the fastest.")] = None,
+    race: Annotated[
+        bool, typer.Option("--race", help="Race the recommended engine against a plain PyTorch loop on your model.")
+    ] = False,
 ) -> None:
     """Try every engine for a few rounds on this machine and recommend --engine and --workers.
 
@@ -40,9 +44,42 @@ def bench(
         else:
             resolved = RunConfig.read(config, nested(flags))
         out = console()
+        if race:
+            from ..simulation.racing import load
+
+            out.print(str(load(cores())), soft_wrap=True)
         out.print(f"{resolved.data.dataset}, {resolved.model.name}, {resolved.clients} clients, {rounds} rounds each")
         report = measure(resolved, workers or cores(), rounds=rounds, device=device, told=lambda t: out.print(_line(t)))
         _print(report)
+        if race:
+            _race(resolved, report, rounds)
+
+
+def _race(resolved: RunConfig, report: BenchReport, rounds: int) -> None:
+    """Laps as they come in, then the table; how busy the machine was stands before and after it."""
+    from ..simulation.engines import cores
+    from ..simulation.racing import OURS, load, race
+
+    out, exact = console(), [t for t in report.plain if t.way.engine != "stacked" and t.seconds is not None]
+    way = min(exact, key=lambda t: t.seconds or 0.0).way
+    out.print(f"\nThe race: {way.flags} against a plain loop with {cores()} threads, at equal precision, in turns")
+    laps = race(
+        resolved, way, cores(), rounds=rounds, told=lambda name, speed: out.print(f"{name}: {speed:,.0f} samples/s")
+    )
+    rows = [
+        (
+            name,
+            f"{laps.median(name):,.0f}",
+            f"{min(found):,.0f} - {max(found):,.0f}",
+            "" if name == OURS else f"{laps.lead(name):.2f} x",
+        )
+        for name, found in laps.speeds.items()
+    ]
+    after = load(cores())
+    out.print(f"\n{after}", soft_wrap=True)
+    out.print(table(("who", "samples/s", "range", f"{OURS} is faster by"), rows, left=("who",)))
+    out.print(f"\nAgainst the fastest alternative ({laps.fastest}): {laps.lead(laps.fastest):.2f} x")
+    out.print("docs/race.md races other libraries, too: benchmarks/peers.py installs fluke and gossipy beside it.")
 
 
 def _line(timing: Timing) -> str:

@@ -99,9 +99,9 @@ def bench(
     world = World.build(base)
     found = []
     for way in ways(cores, base.clients, device):
-        found.append(_measure(world, PLAIN, way, rounds))
+        found.append(measure(world, PLAIN, way, rounds))
         told(found[-1])
-    probing = _measure(world, PROBING, recommended(found).way, rounds)
+    probing = measure(world, PROBING, recommended(found).way, rounds)
     if probing.seconds is None:
         raise SageflError(f"{PROBING} could not be measured: {probing.problem}")
     told(probing)
@@ -144,7 +144,7 @@ class _Stopwatch:
         pass
 
 
-def _measure(world: World, method: str, way: Way, rounds: int) -> Timing:
+def measure(world: World, method: str, way: Way, rounds: int) -> Timing:
     """Time a few rounds. In the first, workers start and kernels are chosen: it counts only if it is the only one."""
     section = {"id": method, "options": {}}
     config = RunConfig.parse(world.config.model_dump() | {"method": section})

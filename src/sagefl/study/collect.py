@@ -32,6 +32,7 @@ from .runner import done
 
 logger = logging.getLogger(__name__)
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
+LEVELS = range(10, 100, 10)  # of accuracy, in per cent, for the time that it takes to get there
 BOTH = "both"  # the mean of global and Client accuracy, which no run records
 
 
@@ -56,7 +57,8 @@ def measure_names() -> list[str]:
     metrics, decisions, timings = (pl.DataFrame(schema=schema(table)) for table in ("metrics", "decisions", "timings"))
     summary = dict.fromkeys(summarise(metrics, decisions), 0.0)
     more = (*_derived(summary), *_of_decisions(decisions), *_CHECKED, *_seconds(timings))
-    return [BOTH, *summary, *more, *(column.name for column in _of_worlds())]
+    timed = ("minutes", *(f"minutes_to_{level}" for level in LEVELS))
+    return [BOTH, *summary, *more, *(column.name for column in _of_worlds()), *timed]
 
 
 def _of_worlds() -> list[Column[Any]]:
@@ -110,7 +112,17 @@ def _values(run: RunDirectory) -> dict[str, float]:
     metrics = run.table("metrics")
     known = {c.name: metrics[c.name].mean() for c in _of_worlds() if c.name in metrics.columns}
     values |= {name: mean for name, mean in known.items() if isinstance(mean, float)}
+    values |= _minutes(metrics)
     return values | _derived(values) | _of_decisions(run.table("decisions")) | _seconds(run.table("timings"))
+
+
+def _minutes(metrics: pl.DataFrame) -> dict[str, float]:
+    """When accuracy was first seen at each level, in minutes of a run with a clock; a level never seen has no entry."""
+    if "minutes" not in metrics.columns:
+        return {}
+    seen = metrics.drop_nulls("accuracy").select("minutes", "accuracy").rows()
+    reached = {level: [at for at, accuracy in seen if 100 * accuracy >= level] for level in LEVELS}
+    return {f"minutes_to_{level}": times[0] for level, times in reached.items() if times}
 
 
 def _derived(values: dict[str, float]) -> dict[str, float]:
