@@ -182,6 +182,12 @@ def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) ->
     make_engine("processes", many, hooks)
     cores = len(os.sched_getaffinity(0))
     assert made == ["processes 4", "sequential", "sequential", "processes 3", "sequential", f"processes {cores}"]
+    monkeypatch.setattr("sagefl.simulation.engines.cores", lambda: 4)
+    long = world(config(rounds=10_000))
+    made.clear()
+    make_engine("auto", many, hooks)  # over before workers would have started
+    make_engine("auto", long, hooks)
+    assert made == ["sequential", "processes 4"]
     with pytest.raises(
         EngineError, match="unknown engine 'threads'; engines: auto, sequential, processes, stacked, ray"
     ):

@@ -21,7 +21,7 @@ from .collect import BOTH, Record
 from .results import Configuration
 from .spec import Trial
 
-_PLAIN = r"bytes|seconds_|minutes|mb_|_ce$|evaluations|decisions|rounds|merged|transferred|comm_oh|anchors|correlation|checked"
+_PLAIN = r"bytes|seconds_|minutes|mb_|_ce$|evaluations|decisions|rounds|merged|transferred|comm_oh|anchors|corr|checked"
 TITLES = {BOTH: "mean of global and Client accuracy", "accuracy": "global accuracy", "client": "Client accuracy"}
 
 

@@ -75,6 +75,7 @@ ENGINES: dict[str, Factory] = {
     "stacked": lambda world, hooks, r: Stacked(world, hooks, r.extras, device=r.device, threads=r.cores),
     "ray": _ray,
 }
+SMALL = 2e9  # training samples times parameters of a whole run: a few seconds of one core, as workers take to start
 ON_CPU = ("sequential", "processes", "ray")  # engines that have no use for --device
 
 
@@ -106,7 +107,7 @@ def make_engine(
     ray_address: str | None = None,
 ) -> Engine:
     """The engine of a name; `auto` takes an accelerator for what can be stacked, else processes wherever there is
-    more than one core and client.
+    more than one core and client, and more work than starting them takes.
     """
     known = engines()
     if name not in ("auto", *known):
@@ -126,12 +127,18 @@ def _automatic(world: World, hooks: LocalTraining, r: Resources) -> Engine:
             return engine
         engine.close()
         logger.warning("not on %s: working on the CPU instead", r.device)
-    if r.cores == 1 or world.clients == 1:
+    if r.cores == 1 or world.clients == 1 or (r.workers is None and _small(world)):
         return ENGINES["sequential"](world, hooks, r)
     if (lack := lacking_shared_memory(world, r.extras)) is not None:
         logger.warning("%s: working in one process instead", lack)
         return ENGINES["sequential"](world, hooks, r)
     return ENGINES["processes"](world, hooks, r)
+
+
+def _small(world: World) -> bool:
+    """Whether a run is over before workers would have started; nobody notices, because results are the same."""
+    samples = sum(map(world.workload, range(world.clients))) * world.config.rounds
+    return samples * world.layout.width <= SMALL
 
 
 def cores() -> int:
