@@ -12,6 +12,7 @@ from typer.testing import Result
 from sagefl.errors import SageflError
 from sagefl.runs.config import RunConfig
 from sagefl.simulation.benching import BenchReport, Timing, Way, bench, recommended, ways
+from sagefl.simulation.racing import OURS, Laps, Load
 
 TINY = [
     "--set", "clients=6", "--set", "model.name=mlp", "--set", "training.max_batches=1", "--rounds", "2",
@@ -98,3 +99,23 @@ def test_run_takes_what_is_recommended(run: Callable[..., Result], sagefl: Calla
     assert re.search(r"\nsage-os +0\.\d{4}", run("-q", *flags).stdout)  # after run's own --engine: the last one counts
     assert '"engine": "stacked"' in (Path("run") / "events.log").read_text()
     assert "there is no device 'tpu' here" in sagefl("run", "--engine", "stacked", "--device", "tpu", code=2).output
+
+
+def test_a_ratio_is_the_median_of_those_within_a_turn() -> None:
+    laps = Laps({OURS: [20.0, 10.0, 30.0], "slow": [5.0, 5.0, 5.0], "fast": [10.0, 10.0, 10.0]})
+    assert laps.fastest == "fast"
+    assert (laps.lead("fast"), laps.lead("slow")) == (2.0, 4.0)
+
+
+@pytest.mark.parametrize(("waiting", "share", "idle"), [(0.2, 0.99, True), (3.0, 0.99, False), (0.2, 0.5, False)])
+def test_a_busy_machine_is_said_to_be_busy(waiting: float, share: float, idle: bool) -> None:
+    said = str(Load(2, waiting, share))
+    assert ("idle enough" in said) == idle
+    assert ("take the ratios below as hints" in said) == (not idle)
+
+
+@pytest.mark.slow
+def test_the_race_says_how_busy_the_machine_is_before_it_prints_a_ratio(sagefl: Callable[..., Result]) -> None:
+    out = sagefl("bench", *TINY, "--workers", "1", "--race").stdout
+    assert out.index("over the last minute") < out.index("The race:") < out.index("is faster by")
+    assert re.search(r"^Against the fastest alternative \(plain loop.*\): \d+\.\d\d x$", out, re.M)

@@ -283,3 +283,13 @@ def test_version_and_help() -> None:
 def test_console_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
     assert common.console().width == common.WIDE
+
+
+def test_a_price_of_time_becomes_lambda() -> None:
+    def price(per_minute: float, network: str) -> float:
+        told = sagefl("plan", "--per-minute", per_minute, "--network", network)
+        return float(told.split("lambda = ")[1].split()[0])
+
+    assert price(1, "phones") > 5 * price(1, "equal") > 0
+    assert price(2, "equal") == pytest.approx(2 * price(1, "equal"), rel=0.01)
+    assert "unknown network 'wam', did you mean 'wan'?" in refused("plan", "--per-minute", 1, "--network", "wam")

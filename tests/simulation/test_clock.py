@@ -40,7 +40,9 @@ def test_a_clock_adds_time_and_changes_nothing_else(method: str, reference: Refe
 
 
 @pytest.mark.parametrize(
-    "method", ["sage-os", "fedfomo", "gossip-learning", "epidemic", "median", "choco", "sage-os:kind=latents"]
+    "method",
+    ["sage-os", "fedfomo", "epidemic"]
+    + [pytest.param(m, marks=pytest.mark.slow) for m in ("gossip-learning", "median", "choco", "sage-os:kind=latents")],
 )
 def test_what_takes_time_is_what_is_accounted_for(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes of the scripts against the audit, samples of the trainings against the metrics."""

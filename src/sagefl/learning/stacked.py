@@ -115,17 +115,19 @@ class StackedBench:
     # Training -----------------------------------------------------------------------------------------------------
 
     def train(self, tasks: Sequence[Train]) -> list[tuple[float, int]]:
-        """`Train` of many clients: chunks of clients with similar numbers of samples."""
+        """`Train` of many clients: chunks of clients in the same round with similar numbers of samples."""
         shards, options = self.bench.corpus.shards, self.bench.options
-        order = sorted(range(len(tasks)), key=lambda i: -len(shards[tasks[i].client]))
         longest = max((len(shards[task.client]) for task in tasks), default=0)
         at_once = self._fit(min(options.batch_size, longest), rows=6)
         results: list[Any] = [None] * len(tasks)
-        for start in range(0, len(order), at_once):
-            chosen = order[start : start + at_once]
-            trained = self._train_chunk([tasks[i].client for i in chosen], tasks[chosen[0]].round)
-            for i, result in zip(chosen, trained, strict=True):
-                results[i] = result
+        for round in dict.fromkeys(task.round for task in tasks):
+            here = [i for i, task in enumerate(tasks) if task.round == round]
+            order = sorted(here, key=lambda i: -len(shards[tasks[i].client]))
+            for start in range(0, len(order), at_once):
+                chosen = order[start : start + at_once]
+                trained = self._train_chunk([tasks[i].client for i in chosen], round)
+                for i, result in zip(chosen, trained, strict=True):
+                    results[i] = result
         self.bench.refuse_changed_buffers(self.model)
         return results
 
