@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..exchange import delivered
-from ..learning.tasks import Ensemble, Train
+from ..learning.tasks import Ensemble, InspectModels, Train
 from ..methods import Method, method
 from ..runs import checkpoint
 from ..runs.columns import Evaluated, Evaluation
@@ -224,7 +224,8 @@ class Simulator:
         samples = {k: seen for k, (_, seen) in trained.items()}
         with clock.phase("decide"):
             waves = Waves(self.world, engine, view, number, losses, samples, self.states)
-            decisions = {k: self._begin(k, number, peers[k]) for k in trained}
+            mine = self._own_risks(engine, number, trained)
+            decisions = {k: self._begin(k, number, peers[k], mine.get(k)) for k in trained}
             waves.run(decisions)
         outcomes = {k: d.outcome for k, d in decisions.items()}
         with clock.phase("record"):
@@ -251,7 +252,16 @@ class Simulator:
         betray(self.world, engine, number)
         return dict(sorted(trained.items()))
 
-    def _begin(self, client: int, number: int, peers: Sequence[int]) -> Decision:
+    def _own_risks(self, engine: Engine, number: int, clients: Iterable[int]) -> Mapping[int, float]:
+        """Which share of its pool each client's own model gets wrong, for rules that ask; none with noisy answers."""
+        if not self.method.selector.wants_mine or self.world.mechanism is not None:
+            return {}
+        roles = self.world.federation.roles
+        pools = {k: roles[k].anchor for k in clients if len(roles[k].anchor)}
+        risks = engine.map([InspectModels(k, number, [None], None, pool, "error") for k, pool in pools.items()])
+        return {k: float(risk[0]) for k, risk in zip(pools, risks, strict=True)}
+
+    def _begin(self, client: int, number: int, peers: Sequence[int], mine: float | None) -> Decision:
         return self.method.selector.begin(
             peers,
             len(self.world.federation.roles[client].anchor),
@@ -262,6 +272,7 @@ class Simulator:
             me=client,
             ever=int(self.world.graph.degrees[client]),
             price=self._price,
+            mine=mine,
         )
 
     def _keep_losses(self, number: int, decisions: Mapping[int, Decision], waves: Waves) -> None:
