@@ -378,7 +378,7 @@ def test_it_says_what_is_remembered_of_whom_and_since_when() -> None:
     assert "proven better than a random draw: ada (asked since round 1), bob (asked since round 1)" in look
     assert "proven worse than a random draw: cyd (asked since round 1), dan (asked since round 1)" in look
     assert end.startswith(f"Pull {outcomes[-1].peers[0]}: drawn among those that the evidence of all rounds leaves")
-    assert "nobody proven better" in explain(outcomes[0], PEERS)[0]
+    assert "nobody proven better than a random draw" in explain(outcomes[0], PEERS)[0]
 
 
 # Against a slow transcription -----------------------------------------------------------------------------------------
