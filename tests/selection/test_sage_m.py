@@ -297,6 +297,34 @@ def test_peers_exactly_on_the_line_are_seldom_called_useless() -> None:
     assert names <= 12  # 150 x delta/3 = 5; 12 or more would have a chance of .4 %
 
 
+def own_risks(risks: Sequence[float], recheck: float = 0.0) -> list[Outcome]:
+    """Rounds of a client whose neighbours answer alike and whose own risk goes like this."""
+    state, outcomes = None, []
+    for t, mine in enumerate(risks):
+        rule = SageM(recheck=recheck, patience=1)
+        decision = rule.begin(("a", "b"), 40, (1, t), state=state, round=t, ever=2, mine=mine)
+        while decision.request is not None:
+            decision.answer(np.full(decision.request.shape, 0.3))
+        outcomes.append(decision.outcome)
+        state = outcomes[-1].state
+    return outcomes
+
+
+def test_after_a_pull_that_did_harm_it_recovers_and_lets_that_peer_wait() -> None:
+    first, harmed, still, recovered, *later = own_risks([0.3, 0.5, 0.45, 0.35, *[0.3] * 10])
+    assert len(first.peers) == 1
+    assert (harmed.reason, harmed.peers) == (still.reason, still.peers) == (Reason.HOME, ())
+    (other,) = recovered.peers
+    assert other != first.peers[0]
+    assert {o.peers for o in later} == {(other,)}  # the one that did harm waits for a recheck
+    assert "did harm when last pulled" in explain(harmed, ("a", "b"))[-1]
+
+
+def test_a_rise_within_the_margin_is_no_harm() -> None:
+    assert all(len(o.peers) == 1 for o in own_risks([0.3, 0.39, 0.3, 0.4, 0.35]))
+    assert {p for o in own_risks([0.3] * 20) for p in o.peers} == {"a", "b"}
+
+
 # Staying at home ------------------------------------------------------------------------------------------------------
 
 HOME = SageM(outside="home", recheck=0)
@@ -327,7 +355,7 @@ def test_a_mix_that_harms_is_not_kept_nor_tried_again_before_a_recheck() -> None
 
 
 def test_a_mix_that_errs_no_more_is_kept() -> None:
-    (kept,) = tried({"a": 0.22}, 1)
+    (kept,) = tried({"a": 0.2}, 1)
     assert (kept.reason, kept.peers, kept.inspected) == (Reason.ONLY, ("a",), ("a",))
 
 

@@ -56,7 +56,10 @@ def init(
 @group.command()
 def run(
     what: Annotated[
-        str, typer.Argument(metavar="STUDY", help="FILE.toml, paper, gap, beyond, confirmation or worlds.")
+        str,
+        typer.Argument(
+            metavar="STUDY", help="FILE.toml, paper, gap, beyond, confirmation, worlds, ablations or level."
+        ),
     ],
     preset: Annotated[
         str | None, typer.Option(help="A scale from the file; of the paper: smoke (minutes), laptop (hours), paper.")

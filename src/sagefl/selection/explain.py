@@ -78,8 +78,9 @@ def _why(outcome: Outcome) -> str:
     if last is not None and last.test == "memory" and outcome.reason == Reason.CERTIFIED:
         return "drawn among those that the evidence of all rounds leaves"
     if last is not None and last.test == "memory" and outcome.reason == Reason.HOME:
-        tried = "tried on one's own anchors it raised the error" if outcome.inspected else "all are proven useless"
-        return f"one's own model stays, because {tried}"
+        if outcome.inspected:
+            return "one's own model stays, because mixed with it the other raised the error on one's own anchors"
+        return "one's own model stays, because all others are proven useless or did harm when last pulled"
     if last is not None and last.test == "trim" and outcome.reason == Reason.CERTIFIED:
         reached = _reached(last)
         if all(reached):

@@ -14,13 +14,14 @@ together; likewise "worse" and "useless". Only the receiver's own shuffle is ran
 anchors or models. It is about the pool, not about new data, and about peers that were *never* better. docs/proof.md has
 the proof.
 
-Three things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
+Four things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
 recent answers agree with it: "useless" by the line of this round, "worse" by at least `margin` to the neighbourhood,
 "better" by at least `margin` to those who are left. Among peers proven better, those within `margin` of the best are
-drawn from. And with `outside="home"` a model is tried before it is kept: if mixed with one's own it raises the error on
-one's own pool, one stays at home, and if it raises it by more than `margin`, that peer waits for a recheck. That costs
-no bytes beyond the model, and tells what no answer before the download can: whether all neighbours harm, however well
-they answer.
+drawn from. Whoever was pulled when one's own error on the pool rose by more than `margin` above the lowest it has been
+waits for a recheck, and until the own model has recovered, only peers proven better are pulled. And with
+`outside="home"` a model is tried before it is kept: if mixed with one's own it raises the error on one's own pool, one
+stays at home. That costs no bytes beyond the model, and tells what no answer before the download can: whether all
+neighbours harm, however well they answer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import numpy as np
 
 from .options import option
 from .outcome import Exchange, Reason, Stage, State
-from .pool import Capital, differences, excess, log_e_value
+from .pool import ROUNDING, Capital, differences, excess, log_e_value
 from .requests import ME, Array, Inspect, Peer, Probe, Request
 from .scoring import Scoring, kinds, scoring
 from .selector import Deciding, Draws, Hood, ProbingSelector
@@ -41,7 +42,6 @@ from .theory import DELTA
 
 KEEP = 0.7  # share of what was remembered of a peer's advantage that a new look leaves
 HORIZON = 60  # rounds over which the first evidence may be paid off
-TOLERANCE = 0.02  # a mix that errs by more than this beyond one's own model is not kept
 GRADED_CLIP = 0.1  # graded losses differ by little: differences are cut here and scaled up
 
 
@@ -52,24 +52,30 @@ class Memory:
     ahead: Mapping[Peer, float] = field(default_factory=dict)  # each peer's recent advantage over the neighbourhood
     risk: Mapping[Peer, float] = field(default_factory=dict)  # ... and its recent risk
     mine: float = 1.0  # the lowest risk that one's own model has had: pulling useless models spoils it
-    refused: tuple[Peer, ...] = ()  # peers whose model, when last tried, did much harm
+    refused: tuple[Peer, ...] = ()  # peers whose model did harm when last pulled or tried
+    last: tuple[Peer, ...] = ()  # whom the last round pulled
+    harmed: bool = False  # whether one's own model is worse than it has been
     spent: float = 0.0  # bytes of probes so far, in models
 
     @classmethod
     def of(cls, state: State) -> Memory:
         """From a client's state."""
-        refused = tuple(state.get("refused", ()))
+        refused, last = (tuple(state.get(name, ())) for name in ("refused", "last"))
         ahead, risk = state.get("ahead", {}), state.get("risk", {})
-        return cls(ahead, risk, state.get("mine", 1.0), refused, state.get("spent", 0.0))
+        return cls(ahead, risk, state.get("mine", 1.0), refused, last, spent=state.get("spent", 0.0))
 
     def to_state(self) -> State:
         """As part of a client's state."""
         known = {"ahead": dict(self.ahead), "risk": dict(self.risk), "mine": self.mine}
-        return {**known, "refused": list(self.refused), "spent": self.spent}
+        return {**known, "refused": list(self.refused), "last": list(self.last), "spent": self.spent}
 
-    def with_own(self, risk: float | None) -> Memory:
-        """At the beginning of a round, when it is known how the own model does."""
-        return self if risk is None else replace(self, mine=min(self.mine, risk))
+    def with_own(self, risk: float | None, margin: float) -> Memory:
+        """At the beginning of a round: how the own model does, and so what the last pull did to it."""
+        if risk is None:
+            return self
+        harmed = risk - self.mine > margin + ROUNDING
+        known = replace(self, mine=min(self.mine, risk), harmed=harmed, last=())
+        return known.tried(self.last[0], harmed) if self.last else known
 
     def seen(self, peers: Sequence[Peer], losses: Array, spent: float) -> Memory:
         """After a look: each peer's advantage and risk on these anchors, and a share of what was known of them."""
@@ -94,11 +100,11 @@ def _kinds_and_auto() -> tuple[str, ...]:
 class SageM(ProbingSelector):
     """A draw among peers proven better than a random draw, else among those not proven worse or useless.
 
-    `certified` means that somebody was taken or dropped by proof, `home` that nobody was left to draw from. How many
-    peers can ever be neighbours decides the threshold, and the caller says it (`begin(..., ever=...)`); if not said,
-    those met so far are counted, and delta is only as true as that. The caller also says which share of the pool its
-    own model gets wrong (`mine=...`); if not said, nobody is proven useless, and as with `useless=1` somebody is pulled
-    in every round (the paper's B = 1).
+    `certified` means that somebody was taken or dropped by proof, `home` that there was nobody to pull. How many peers
+    can ever be neighbours decides the threshold, and the caller says it (`begin(..., ever=...)`); if not said, those
+    met so far are counted, and delta is only as true as that. The caller also says which share of the pool its own
+    model gets wrong (`mine=...`); if not said, nobody is proven useless and no harm is noticed: as with `useless=1`
+    somebody is pulled in every round (the paper's B = 1).
     """
 
     id: ClassVar[str] = "sage-m"
@@ -112,7 +118,7 @@ class SageM(ProbingSelector):
     delta: float = option(DELTA, "chance of ever certifying a peer falsely in the whole run, per receiver", gt=0, lt=1)
     outside: Literal["gossip", "home"] = option(
         "gossip",
-        "gossip: pull whoever is not proven useless; home: also try a model before it is kept, and stay if it harms",
+        "gossip: pull whoever is of use; home: try a model before it is kept, and stay at home if it harms",
     )
     block: int = option(8, "anchors a round, when it asks", ge=1)
     patience: int = option(12, "rounds in which a peer is asked at first, unless it is settled before", ge=1)
@@ -120,7 +126,10 @@ class SageM(ProbingSelector):
     margin: float = option(0.1, "differences in risk below this are not acted upon", ge=0)
     budget: float = option(0.05, f"most bytes of probes as a share of the models', over {HORIZON} rounds or more", gt=0)
     useless: float = option(
-        0.5, "peers proven to be this far from one's own risk to always wrong are dropped; 1: none", ge=0.1, le=1
+        0.5,
+        "drop peers proven to be this far from one's own risk to always wrong; 1: none, and pull in every round",
+        ge=0.1,
+        le=1,
     )
     forget: float = option(1.0, "power of the capital before each bet; below 1 delta holds per round", gt=0, le=1)
     window: int = option(0, "rounds after which capital begins anew, 0 for never", ge=0)
@@ -154,7 +163,7 @@ class SageM(ProbingSelector):
         """Ask if it is time to, bet, and draw by what is proven."""
         if not hood.peers:
             return Exchange.none()
-        capital, memory = self.capital(hood, state), Memory.of(state).with_own(hood.mine)
+        capital, memory = self.capital(hood, state), Memory.of(state).with_own(hood.mine, self.margin)
         again = bool(rng("recheck").random() < self.recheck)
         whom = hood.peers if again else self.useful(hood, capital, memory)  # whom the others are compared with, too
         asked = self.anchors(hood, whom, capital, memory, again)
@@ -164,11 +173,13 @@ class SageM(ProbingSelector):
             memory = memory.seen(whom, losses, spent=self.price(hood, whom, asked))
         lists, reason = self.standing(hood, capital, memory, bool(asked))
         stage = self.stage(hood, capital, memory, asked, reason)
-        if not lists:
-            return Exchange.none(reason, [stage], self._state(capital, memory))
+        open_to = self.willing(lists, memory, again)
+        if not open_to:
+            return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
+        peer = rng.pick(open_to, "gossip")
         if self.outside == "home":
-            return (yield from self.after_trial(lists, reason, stage, capital, memory, again, rng))
-        return self.take(rng.pick(lists[0], "gossip"), reason, stage, capital, memory)
+            return (yield from self.after_trial(peer, reason, stage, capital, memory))
+        return self.take(peer, reason, stage, capital, memory)
 
     def standing(
         self, hood: Hood, capital: Capital, memory: Memory, asked: bool
@@ -193,25 +204,21 @@ class SageM(ProbingSelector):
             return [kept], Reason.NO_ANCHORS
         return [kept], Reason.OPEN if asked else Reason.GATED
 
+    def willing(self, lists: Sequence[tuple[Peer, ...]], memory: Memory, again: bool) -> list[Peer]:
+        """The first list without those who did harm; nobody while one recovers from harm, unless some are better."""
+        if memory.harmed and len(lists) == 1 and not again:
+            return []
+        spared = ([p for p in names if again or p not in memory.refused] for names in lists)
+        return next((names for names in spared if names), [])
+
     def after_trial(
-        self,
-        lists: Sequence[tuple[Peer, ...]],
-        reason: Reason,
-        stage: Stage,
-        capital: Capital,
-        memory: Memory,
-        again: bool,
-        rng: Draws,
+        self, peer: Peer, reason: Reason, stage: Stage, capital: Capital, memory: Memory
     ) -> Generator[Request, Any, Exchange]:
         """Pull, try the mix on one's own pool, keep it or stay at home; whoever did much harm waits for a recheck."""
-        for names in lists:
-            if willing := [p for p in names if again or p not in memory.refused]:
-                peer = rng.pick(willing, "gossip")
-                mine, mixed = yield Inspect((peer,), "anchor", "error", groups=((ME,), (ME, peer)))
-                memory = memory.tried(peer, harmful=bool(mixed - mine > self._margin))
-                if mixed - mine <= TOLERANCE:
-                    return self.take(peer, reason, stage, capital, memory)
-                break
+        mine, mixed = yield Inspect((peer,), "anchor", "error", groups=((ME,), (ME, peer)))
+        memory = memory.tried(peer, harmful=bool(mixed - mine > self.margin))
+        if mixed <= mine:
+            return self.take(peer, reason, stage, capital, memory)
         return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
 
     # Its parts ----------------------------------------------------------------------------------------------------
@@ -273,7 +280,7 @@ class SageM(ProbingSelector):
     def take(self, peer: Peer, reason: Reason, stage: Stage, capital: Capital, memory: Memory) -> Exchange:
         """The exchange with this peer."""
         make = Exchange.select if reason is Reason.CERTIFIED else Exchange.gossip
-        return make(peer, reason, [stage], self._state(capital, memory))
+        return make(peer, reason, [stage], self._state(capital, replace(memory, last=(peer,))))
 
     def stage(self, hood: Hood, capital: Capital, memory: Memory, asked: int, reason: Reason) -> Stage:
         """The look of this round: recent risks, capital for and against every peer, and since when."""
