@@ -311,7 +311,7 @@ def own_risks(risks: Sequence[float], recheck: float = 0.0) -> list[Outcome]:
 
 
 def test_after_a_pull_that_did_harm_it_recovers_and_lets_that_peer_wait() -> None:
-    first, harmed, still, recovered, *later = own_risks([0.3, 0.5, 0.45, 0.35, *[0.3] * 10])
+    first, harmed, still, recovered, *later = own_risks([0.3, 0.6, 0.55, 0.45, *[0.3] * 10])
     assert len(first.peers) == 1
     assert (harmed.reason, harmed.peers) == (still.reason, still.peers) == (Reason.HOME, ())
     (other,) = recovered.peers
@@ -321,7 +321,7 @@ def test_after_a_pull_that_did_harm_it_recovers_and_lets_that_peer_wait() -> Non
 
 
 def test_a_rise_within_the_margin_is_no_harm() -> None:
-    assert all(len(o.peers) == 1 for o in own_risks([0.3, 0.39, 0.3, 0.4, 0.35]))
+    assert all(len(o.peers) == 1 for o in own_risks([0.3, 0.49, 0.3, 0.5, 0.35]))
     assert {p for o in own_risks([0.3] * 20) for p in o.peers} == {"a", "b"}
 
 
@@ -443,7 +443,7 @@ def literal(
             ahead[peer] = now if peer not in ahead else 0.7 * ahead[peer] + 0.3 * now
         needed = 3 * len(peers) / Fraction("0.1")
         useful = {p for p in peers if held[p][2] < needed or risk[p] <= line}
-        if not useful:
+        if not useful or mine[t] - min(mine[: t + 1]) > Fraction(1, 5):  # nobody of use, or recovering from harm
             result.append((set(), False))
             continue
         worse = {p for p in peers if held[p][1] >= needed and ahead[p] <= -rule.margin}

@@ -17,11 +17,11 @@ the proof.
 Four things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
 recent answers agree with it: "useless" by the line of this round, "worse" by at least `margin` to the neighbourhood,
 "better" by at least `margin` to those who are left. Among peers proven better, those within `margin` of the best are
-drawn from. Whoever was pulled when one's own error on the pool rose by more than `margin` above the lowest it has been
-waits for a recheck, and until the own model has recovered, only peers proven better are pulled. And with
-`outside="home"` a model is tried before it is kept: if mixed with one's own it raises the error on one's own pool, one
-stays at home. That costs no bytes beyond the model, and tells what no answer before the download can: whether all
-neighbours harm, however well they answer.
+drawn from. Whoever was pulled when one's own error on the pool rose to more than twice `margin` above the lowest it has
+been waits for a recheck, and nobody is pulled until the own model has recovered. And with `outside="home"` a model is
+tried before it is kept: if mixed with one's own it raises the error on one's own pool, one stays at home. That costs no
+bytes beyond the model, and tells what no answer before the download can: whether all neighbours harm, however well they
+answer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Memory:
     mine: float = 1.0  # the lowest risk that one's own model has had: pulling useless models spoils it
     refused: tuple[Peer, ...] = ()  # peers whose model did harm when last pulled or tried
     last: tuple[Peer, ...] = ()  # whom the last round pulled
-    harmed: bool = False  # whether one's own model is worse than it has been
+    now: float = 1.0  # the risk of one's own model in this round
+    harmed: bool = False  # whether that is worse than it has been
     spent: float = 0.0  # bytes of probes so far, in models
 
     @classmethod
@@ -62,20 +63,21 @@ class Memory:
         """From a client's state."""
         refused, last = (tuple(state.get(name, ())) for name in ("refused", "last"))
         ahead, risk = state.get("ahead", {}), state.get("risk", {})
-        return cls(ahead, risk, state.get("mine", 1.0), refused, last, spent=state.get("spent", 0.0))
+        mine, now = state.get("mine", 1.0), state.get("now", 1.0)
+        return cls(ahead, risk, mine, refused, last, now, spent=state.get("spent", 0.0))
 
     def to_state(self) -> State:
         """As part of a client's state."""
-        known = {"ahead": dict(self.ahead), "risk": dict(self.risk), "mine": self.mine}
+        known = {"ahead": dict(self.ahead), "risk": dict(self.risk), "mine": self.mine, "now": self.now}
         return {**known, "refused": list(self.refused), "last": list(self.last), "spent": self.spent}
 
     def with_own(self, risk: float | None, margin: float) -> Memory:
         """At the beginning of a round: how the own model does, and so what the last pull did to it."""
         if risk is None:
             return self
-        harmed = risk - self.mine > margin + ROUNDING
-        known = replace(self, mine=min(self.mine, risk), harmed=harmed, last=())
-        return known.tried(self.last[0], harmed) if self.last else known
+        harmed = risk - self.mine > 2 * margin + ROUNDING
+        known = replace(self, mine=min(self.mine, risk), now=risk, harmed=harmed, last=())
+        return known.tried(self.last[0], harmed and risk > self.now) if self.last else known
 
     def seen(self, peers: Sequence[Peer], losses: Array, spent: float) -> Memory:
         """After a look: each peer's advantage and risk on these anchors, and a share of what was known of them."""
@@ -171,9 +173,9 @@ class SageM(ProbingSelector):
             losses = (yield Probe(whom, 0, asked, self.scoring)) / self.loss_bound
             capital = self.bet(hood, whom, capital, losses, self.line(hood, memory))
             memory = memory.seen(whom, losses, spent=self.price(hood, whom, asked))
-        lists, reason = self.standing(hood, capital, memory, bool(asked))
+        names, reason = self.standing(hood, capital, memory, bool(asked))
         stage = self.stage(hood, capital, memory, asked, reason)
-        open_to = self.willing(lists, memory, again)
+        open_to = [] if memory.harmed else [p for p in names if again or p not in memory.refused]
         if not open_to:
             return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
         peer = rng.pick(open_to, "gossip")
@@ -181,35 +183,26 @@ class SageM(ProbingSelector):
             return (yield from self.after_trial(peer, reason, stage, capital, memory))
         return self.take(peer, reason, stage, capital, memory)
 
-    def standing(
-        self, hood: Hood, capital: Capital, memory: Memory, asked: bool
-    ) -> tuple[list[tuple[Peer, ...]], Reason]:
-        """Whom to draw from, best list first, and why; no list if everybody is useless."""
+    def standing(self, hood: Hood, capital: Capital, memory: Memory, asked: bool) -> tuple[tuple[Peer, ...], Reason]:
+        """Whom the evidence leaves to draw from, and why; nobody if everybody is useless."""
         proven_better, proven_worse = set(capital.certified_better()), set(capital.certified_worse())
         ahead = {p: memory.ahead.get(p, 0.0) for p in hood.peers}
         useful = self.useful(hood, capital, memory)
         if not useful:
-            return [], Reason.HOME
+            return (), Reason.HOME
         kept = tuple(p for p in useful if p not in proven_worse or ahead[p] > -self._margin) or useful
         usual = sum(ahead[p] for p in kept) / len(kept)  # whoever only beats those who are dropped anyway is not better
         better = [p for p in kept if p in proven_better and ahead[p] >= usual + self._margin]
         if better:
             best = max(ahead[p] for p in better)
-            return [tuple(p for p in better if ahead[p] >= best - self._margin), kept], Reason.CERTIFIED
+            return tuple(p for p in better if ahead[p] >= best - self._margin), Reason.CERTIFIED
         if len(kept) < len(hood.peers):
-            return [kept], Reason.CERTIFIED
+            return kept, Reason.CERTIFIED
         if len(hood.peers) == 1:
-            return [kept], Reason.ONLY
+            return kept, Reason.ONLY
         if not hood.anchors:
-            return [kept], Reason.NO_ANCHORS
-        return [kept], Reason.OPEN if asked else Reason.GATED
-
-    def willing(self, lists: Sequence[tuple[Peer, ...]], memory: Memory, again: bool) -> list[Peer]:
-        """The first list without those who did harm; nobody while one recovers from harm, unless some are better."""
-        if memory.harmed and len(lists) == 1 and not again:
-            return []
-        spared = ([p for p in names if again or p not in memory.refused] for names in lists)
-        return next((names for names in spared if names), [])
+            return kept, Reason.NO_ANCHORS
+        return kept, Reason.OPEN if asked else Reason.GATED
 
     def after_trial(
         self, peer: Peer, reason: Reason, stage: Stage, capital: Capital, memory: Memory
