@@ -297,34 +297,6 @@ def test_peers_exactly_on_the_line_are_seldom_called_useless() -> None:
     assert names <= 12  # 150 x delta/3 = 5; 12 or more would have a chance of .4 %
 
 
-def own_risks(risks: Sequence[float], recheck: float = 0.0) -> list[Outcome]:
-    """Rounds of a client whose neighbours answer alike and whose own risk goes like this."""
-    state, outcomes = None, []
-    for t, mine in enumerate(risks):
-        rule = SageM(recheck=recheck, patience=1)
-        decision = rule.begin(("a", "b"), 40, (1, t), state=state, round=t, ever=2, mine=mine)
-        while decision.request is not None:
-            decision.answer(np.full(decision.request.shape, 0.3))
-        outcomes.append(decision.outcome)
-        state = outcomes[-1].state
-    return outcomes
-
-
-def test_after_a_pull_that_did_harm_it_recovers_and_lets_that_peer_wait() -> None:
-    first, harmed, still, recovered, *later = own_risks([0.3, 0.6, 0.55, 0.45, *[0.3] * 10])
-    assert len(first.peers) == 1
-    assert (harmed.reason, harmed.peers) == (still.reason, still.peers) == (Reason.HOME, ())
-    (other,) = recovered.peers
-    assert other != first.peers[0]
-    assert {o.peers for o in later} == {(other,)}  # the one that did harm waits for a recheck
-    assert "did harm when last pulled" in explain(harmed, ("a", "b"))[-1]
-
-
-def test_a_rise_within_the_margin_is_no_harm() -> None:
-    assert all(len(o.peers) == 1 for o in own_risks([0.3, 0.49, 0.3, 0.5, 0.35]))
-    assert {p for o in own_risks([0.3] * 20) for p in o.peers} == {"a", "b"}
-
-
 # Staying at home ------------------------------------------------------------------------------------------------------
 
 HOME = SageM(outside="home", recheck=0)
@@ -443,7 +415,7 @@ def literal(
             ahead[peer] = now if peer not in ahead else 0.7 * ahead[peer] + 0.3 * now
         needed = 3 * len(peers) / Fraction("0.1")
         useful = {p for p in peers if held[p][2] < needed or risk[p] <= line}
-        if not useful or mine[t] - min(mine[: t + 1]) > Fraction(1, 5):  # nobody of use, or recovering from harm
+        if not useful:
             result.append((set(), False))
             continue
         worse = {p for p in peers if held[p][1] >= needed and ahead[p] <= -rule.margin}

@@ -80,7 +80,7 @@ def _why(outcome: Outcome) -> str:
     if last is not None and last.test == "memory" and outcome.reason == Reason.HOME:
         if outcome.inspected:
             return "one's own model stays, because mixed with it the other raised the error on one's own anchors"
-        return "one's own model stays, because all others are proven useless or did harm when last pulled"
+        return "one's own model stays, because all others are proven useless or did harm when last tried"
     if last is not None and last.test == "trim" and outcome.reason == Reason.CERTIFIED:
         reached = _reached(last)
         if all(reached):

@@ -14,14 +14,13 @@ together; likewise "worse" and "useless". Only the receiver's own shuffle is ran
 anchors or models. It is about the pool, not about new data, and about peers that were *never* better. docs/proof.md has
 the proof.
 
-Four things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
+Three things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
 recent answers agree with it: "useless" by the line of this round, "worse" by at least `margin` to the neighbourhood,
 "better" by at least `margin` to those who are left. Among peers proven better, those within `margin` of the best are
-drawn from. Whoever was pulled when one's own error on the pool rose to more than twice `margin` above the lowest it has
-been waits for a recheck, and nobody is pulled until the own model has recovered. And with `outside="home"` a model is
-tried before it is kept: if mixed with one's own it raises the error on one's own pool, one stays at home. That costs no
-bytes beyond the model, and tells what no answer before the download can: whether all neighbours harm, however well they
-answer.
+drawn from. And with `outside="home"` a model is tried before it is kept: if mixed with one's own it raises the error on
+one's own pool, one stays at home, and if it raises it by more than `margin`, that peer waits for a recheck. That costs
+no bytes beyond the model, and tells what no answer before the download can: whether all neighbours harm, however well
+they answer.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ import numpy as np
 
 from .options import option
 from .outcome import Exchange, Reason, Stage, State
-from .pool import ROUNDING, Capital, differences, excess, log_e_value
+from .pool import Capital, differences, excess, log_e_value
 from .requests import ME, Array, Inspect, Peer, Probe, Request
 from .scoring import Scoring, kinds, scoring
 from .selector import Deciding, Draws, Hood, ProbingSelector
@@ -52,32 +51,23 @@ class Memory:
     ahead: Mapping[Peer, float] = field(default_factory=dict)  # each peer's recent advantage over the neighbourhood
     risk: Mapping[Peer, float] = field(default_factory=dict)  # ... and its recent risk
     mine: float = 1.0  # the lowest risk that one's own model has had: pulling useless models spoils it
-    refused: tuple[Peer, ...] = ()  # peers whose model did harm when last pulled or tried
-    last: tuple[Peer, ...] = ()  # whom the last round pulled
-    now: float = 1.0  # the risk of one's own model in this round
-    harmed: bool = False  # whether that is worse than it has been
+    refused: tuple[Peer, ...] = ()  # peers whose model did much harm when last tried
     spent: float = 0.0  # bytes of probes so far, in models
 
     @classmethod
     def of(cls, state: State) -> Memory:
         """From a client's state."""
-        refused, last = (tuple(state.get(name, ())) for name in ("refused", "last"))
-        ahead, risk = state.get("ahead", {}), state.get("risk", {})
-        mine, now = state.get("mine", 1.0), state.get("now", 1.0)
-        return cls(ahead, risk, mine, refused, last, now, spent=state.get("spent", 0.0))
+        ahead, risk, refused = state.get("ahead", {}), state.get("risk", {}), tuple(state.get("refused", ()))
+        return cls(ahead, risk, state.get("mine", 1.0), refused, state.get("spent", 0.0))
 
     def to_state(self) -> State:
         """As part of a client's state."""
-        known = {"ahead": dict(self.ahead), "risk": dict(self.risk), "mine": self.mine, "now": self.now}
-        return {**known, "refused": list(self.refused), "last": list(self.last), "spent": self.spent}
+        known = {"ahead": dict(self.ahead), "risk": dict(self.risk), "mine": self.mine}
+        return {**known, "refused": list(self.refused), "spent": self.spent}
 
-    def with_own(self, risk: float | None, margin: float) -> Memory:
-        """At the beginning of a round: how the own model does, and so what the last pull did to it."""
-        if risk is None:
-            return self
-        harmed = risk - self.mine > 2 * margin + ROUNDING
-        known = replace(self, mine=min(self.mine, risk), now=risk, harmed=harmed, last=())
-        return known.tried(self.last[0], harmed and risk > self.now) if self.last else known
+    def with_own(self, risk: float | None) -> Memory:
+        """At the beginning of a round, when it is known how the own model does."""
+        return self if risk is None else replace(self, mine=min(self.mine, risk))
 
     def seen(self, peers: Sequence[Peer], losses: Array, spent: float) -> Memory:
         """After a look: each peer's advantage and risk on these anchors, and a share of what was known of them."""
@@ -105,8 +95,8 @@ class SageM(ProbingSelector):
     `certified` means that somebody was taken or dropped by proof, `home` that there was nobody to pull. How many peers
     can ever be neighbours decides the threshold, and the caller says it (`begin(..., ever=...)`); if not said, those
     met so far are counted, and delta is only as true as that. The caller also says which share of the pool its own
-    model gets wrong (`mine=...`); if not said, nobody is proven useless and no harm is noticed: as with `useless=1`
-    somebody is pulled in every round (the paper's B = 1).
+    model gets wrong (`mine=...`); if not said, nobody is proven useless, and as with `useless=1` somebody is pulled
+    in every round (the paper's B = 1).
     """
 
     id: ClassVar[str] = "sage-m"
@@ -165,7 +155,7 @@ class SageM(ProbingSelector):
         """Ask if it is time to, bet, and draw by what is proven."""
         if not hood.peers:
             return Exchange.none()
-        capital, memory = self.capital(hood, state), Memory.of(state).with_own(hood.mine, self.margin)
+        capital, memory = self.capital(hood, state), Memory.of(state).with_own(hood.mine)
         again = bool(rng("recheck").random() < self.recheck)
         whom = hood.peers if again else self.useful(hood, capital, memory)  # whom the others are compared with, too
         asked = self.anchors(hood, whom, capital, memory, again)
@@ -175,7 +165,7 @@ class SageM(ProbingSelector):
             memory = memory.seen(whom, losses, spent=self.price(hood, whom, asked))
         names, reason = self.standing(hood, capital, memory, bool(asked))
         stage = self.stage(hood, capital, memory, asked, reason)
-        open_to = [] if memory.harmed else [p for p in names if again or p not in memory.refused]
+        open_to = [p for p in names if again or p not in memory.refused]
         if not open_to:
             return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
         peer = rng.pick(open_to, "gossip")
@@ -273,7 +263,7 @@ class SageM(ProbingSelector):
     def take(self, peer: Peer, reason: Reason, stage: Stage, capital: Capital, memory: Memory) -> Exchange:
         """The exchange with this peer."""
         make = Exchange.select if reason is Reason.CERTIFIED else Exchange.gossip
-        return make(peer, reason, [stage], self._state(capital, replace(memory, last=(peer,))))
+        return make(peer, reason, [stage], self._state(capital, memory))
 
     def stage(self, hood: Hood, capital: Capital, memory: Memory, asked: int, reason: Reason) -> Stage:
         """The look of this round: recent risks, capital for and against every peer, and since when."""
