@@ -69,6 +69,7 @@ docs: setup
 bench: setup
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/importing.py
+	$(BIN)/python benchmarks/memory.py
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

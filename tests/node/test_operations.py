@@ -81,19 +81,37 @@ def test_a_log_cut_short_is_found_by_the_hash_in_the_checkpoint(alice: Node) -> 
     assert any("cut short or replaced" in why for why in verified(alice)[1])
 
 
+def run_until(node: Node, rounds: int) -> None:
+    """Run a node and stop it after so many rounds."""
+    plain = node._checkpoint
+
+    def checkpoint(loss: float, samples: int) -> None:
+        plain(loss, samples)
+        if node.round == rounds:
+            node.stop()
+
+    node._checkpoint = checkpoint  # type: ignore[method-assign]
+    node.run()
+
+
 def test_a_resumed_node_goes_on_with_its_chain(federation: Federation) -> None:
     for rounds in (2, 5):
         node = federation.node("alice", (), rounds=5)
-        plain = node._checkpoint
-
-        def checkpoint(loss: float, samples: int, node: Node = node, rounds: int = rounds, plain=plain) -> None:
-            plain(loss, samples)
-            if node.round == rounds:
-                node.stop()
-
-        node._checkpoint = checkpoint  # type: ignore[method-assign]
-        node.run()
+        run_until(node, rounds)
     assert verified(node) == (5, [])
+
+
+def test_a_restarted_node_goes_on_with_what_its_rule_remembers(federation: Federation) -> None:
+    with federation.honest("bob", ("alice",)), federation.honest("carol", ("alice",)):
+        for rounds in (2, 3):
+            node = federation.node("alice", ("bob", "carol"), rounds=3, method={"id": "sage-m"})
+            run_until(node, rounds)
+    assert node.state is not None
+    assert {holding[3] for holding in node.state["capital"].values()} == {3}  # rounds in which was bet, from both runs
+    assert 0 <= node.state["mine"] < 1  # it knows how its own model does
+    looks = node.recorder.directory.table("decisions")
+    assert looks["since"].to_list() == [[0.0, 0.0]] * 3
+    assert looks["width"].null_count() == 0
 
 
 def test_a_line_that_does_not_fit_on_the_disk_leaves_no_half_behind(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import exp, log
 
 import numpy as np
@@ -12,12 +13,30 @@ from hypothesis import strategies as st
 from sagefl.errors import UsageError
 from sagefl.selection.betting import paired_differences
 from sagefl.selection.outcome import decode, encode
-from sagefl.selection.pool import Capital, Holding, Looks, differences, draw_asked, log_e_value
+from sagefl.selection.pool import Capital, Holding, Looks, differences, draw_asked, excess, log_e_value
 
 NAN = float("nan")
 BETS = (0.25, 0.5, 0.75, 0.95)
 
 # Differences ----------------------------------------------------------------------------------------------------------
+
+
+def test_excess_over_a_fixed_risk() -> None:
+    x = np.array([[0.0, 1.0], [1.0, NAN]])
+    assert np.allclose(excess(x[:1], 0.6), [[-1, 2 / 3]])
+    assert np.allclose(excess(x[:1], 0.25), [[-1 / 3, 1]])
+    assert np.allclose(excess(x, 0.5, silent=np.isnan(x)), [[-1, 1], [1, -1]])  # silence counts as no loss
+
+
+@pytest.mark.parametrize("wrong", range(5))
+@pytest.mark.parametrize("line", [0.3, 0.5, 0.8])
+def test_a_bet_on_excess_is_fair_on_every_small_pool(wrong: int, line: float) -> None:
+    """Exactly, over all orders of a pool of four: at most 1 in the mean unless the risk is above the line."""
+    pool = (np.arange(4) < wrong).astype(float)
+    for asked in (1, 2, 3, 4):
+        orders = np.array(list(permutations(pool, asked)))[:, None, :]
+        mean = np.exp(log_e_value(excess(orders, line))).mean()
+        assert (mean <= 1 + 1e-12) or wrong / 4 > line
 
 
 def test_differences_to_the_mean_of_the_others() -> None:
@@ -192,7 +211,7 @@ def test_capital_over_three_rounds_by_hand() -> None:
     assert exp(capital.held["a"].better) == pytest.approx(40)
     assert exp(capital.held["b"].worse) == pytest.approx(38.4)
     assert capital.certified_worse() == ()
-    assert capital.held["a"][2:] == (5, 3)
+    assert capital.held["a"][2:] == (5, 3, 0.0)  # nothing was bet on its being useless
     assert Capital.of(state, round=8, delta=0.1, peers_ever=2).held == capital.held
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,20 @@ def test_a_rule_with_memory_is_replayed_from_its_first_round(tmp_path: Path) -> 
         shown = unfold(run, row["round"], row["client"])
         assert shown["replayed"], (row["round"], row["client"], shown.get("note"))
         assert shown["reason"] == row["reason"]
+
+
+def test_a_rule_that_carries_capital_is_shown_over_all_rounds_that_asked(tmp_path: Path) -> None:
+    make_run(tmp_path, method="sage-m", rounds=4)
+    run = Run(tmp_path)
+    for row in (row for row in audit(run) if row["degree"] > 1):
+        shown = unfold(run, row["round"], row["client"])
+        asked = [each for each in audit(run) if each["client"] == row["client"] and each["round"] <= row["round"]]
+        asked = [each for each in asked if each["anchors"]]
+        assert [stage["anchors"] for stage in shown["stages"]] == list(accumulate(each["anchors"] for each in asked))
+        assert shown["stages"][-1]["since"] == [0.0] * len(row["peers"])
+        assert shown["sentences"][0].startswith("Round 1. ")
+        assert "nobody proven better than a random draw" in shown["sentences"][0]
+        assert shown["conclusion"].startswith("Pull ")
 
 
 def test_losses_that_do_not_lead_to_the_record_are_not_shown_as_if(tmp_path: Path) -> None:

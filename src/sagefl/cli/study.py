@@ -56,7 +56,10 @@ def init(
 @group.command()
 def run(
     what: Annotated[
-        str, typer.Argument(metavar="STUDY", help="FILE.toml, paper, gap, beyond, confirmation or worlds.")
+        str,
+        typer.Argument(
+            metavar="STUDY", help="FILE.toml, or paper, gap, beyond, confirmation, worlds, ablations, level."
+        ),
     ],
     preset: Annotated[
         str | None, typer.Option(help="A scale from the file; of the paper: smoke (minutes), laptop (hours), paper.")
@@ -110,7 +113,8 @@ def run(
 
     FILE.toml: `sagefl study init` writes one to start from. paper: does the paper hold, claim by claim. gap: what makes
     its rules that always commit lose. beyond and confirmation: certificates beyond the paper against gossip. worlds:
-    where does choosing pay?
+    where does choosing pay? ablations: what does sage-m owe to its parts? level: does it cost nothing where there is
+    nothing to choose?
     """
     with friendly_errors():
         from ..study import paper as papers

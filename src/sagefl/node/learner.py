@@ -152,6 +152,10 @@ class Learner:
         rows = [None if number is None else (self.rows[number], 0) for number in models]
         return InspectModels(ME, round, rows, groups, indices, metric, weights).run(self.bench)
 
+    def own_risk(self, round: int) -> float | None:
+        """How often this node's own model errs on its pool; None if it has none."""
+        return float(self.inspect(round, [None], None, "anchor", "error")[0]) if len(self.roles.anchor) else None
+
     def read(self, round: int, what: str) -> npt.NDArray[np.float32]:
         """This node's own head or last layer, as published."""
         return ReadPart(ME, round, what).run(self.bench)

@@ -271,8 +271,8 @@ class Node:
         return found
 
     def _decide(self, number: int, active: Mapping[int, Neighbour]) -> ConsultationResult:
-        c, anchors = self.config, self.learner.anchors(number)
-        decision: Decision = self.method.selector.begin(
+        c, anchors, rule = self.config, self.learner.anchors(number), self.method.selector
+        decision: Decision = rule.begin(
             tuple(active),
             len(anchors),
             (c.seed, number, c.number),
@@ -281,7 +281,8 @@ class Node:
             rounds=c.rounds,
             me=c.number,
             ever=self.around.ever,
-            price=self.learner.sizes(self.mechanism).price(self.method.selector.scoring),
+            price=self.learner.sizes(self.mechanism).price(rule.scoring),
+            mine=self.learner.own_risk(number) if rule.wants_mine and self.mechanism is None else None,
         )
         for neighbour in active.values():
             neighbour.client.allow(c.exchange.decision)

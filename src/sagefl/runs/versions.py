@@ -21,6 +21,7 @@ METHODS: Mapping[str, int] = {
     "sage-e": 2,
     "sage-e-trim": 2,
     "sage-e-vanilla": 2,
+    "sage-m": 2,
 }
 """By id."""
 

@@ -55,7 +55,7 @@ _WHY = {
     Reason.ONLY: "the only neighbour",
     Reason.GATED: "a random draw, because probing has not paid here lately",
     Reason.OPEN: "a random draw, because nothing is proven yet",
-    Reason.HOME: "one's own model stays, because whatever could be pulled raises the error on one's own anchors",
+    Reason.HOME: "one's own model stays, because whatever could be pulled harms",
     Reason.FAILED: "every peer stopped answering",
     Reason.NONE: "no exchange",
 }
@@ -77,6 +77,10 @@ def _why(outcome: Outcome) -> str:
     last = outcome.trace[-1] if outcome.trace else None
     if last is not None and last.test == "memory" and outcome.reason == Reason.CERTIFIED:
         return "drawn among those that the evidence of all rounds leaves"
+    if last is not None and last.test == "memory" and outcome.reason == Reason.HOME:
+        if outcome.inspected:
+            return "one's own model stays, because mixed with it the other raised the error on one's own anchors"
+        return "one's own model stays, because all others are proven useless or did harm when last tried"
     if last is not None and last.test == "trim" and outcome.reason == Reason.CERTIFIED:
         reached = _reached(last)
         if all(reached):
@@ -119,14 +123,16 @@ def _leaders(stage: Stage, peers: Sequence[Peer]) -> str:
 def _remembered(stage: Stage, peers: Sequence[Peer]) -> str:
     """Who is proven better or worse over the rounds, since when, and how far the others are."""
     needed, since = stage.threshold or 0.0, stage.since or ()
+    useless = "" if stage.width is None else f", or useless by a risk above {stage.width:.2f}"
     parts = []
     for word, capital in (("better", stage.wealth or ()), ("worse", stage.against or ())):
         rows = zip(peers, capital, since, strict=True)
         proven = [f"{p} (asked since round {int(begun) + 1})" for p, held, begun in rows if held >= needed]
+        what = f"proven {word} than a random draw{useless if word == 'worse' else ''}"
         if proven:
-            parts.append(f"proven {word} than a random draw: {', '.join(proven)}")
+            parts.append(f"{what}: {', '.join(proven)}")
         else:
-            parts.append(f"nobody proven {word} (log-capital {max(capital, default=0.0):.2f} < {needed:.2f} needed)")
+            parts.append(f"nobody {what} (log-capital {max(capital, default=0.0):.2f} < {needed:.2f} needed)")
     return "; ".join(parts)
 
 

@@ -98,6 +98,17 @@ def _without_answers(losses: Array, silent: Mask, worse: bool) -> tuple[Array, A
     return np.where(silent, 0.0 if worse else 1.0, losses), np.where(silent, 1.0 if worse else 0.0, losses)
 
 
+def excess(losses: Array, line: float, *, silent: Mask | None = None) -> Array:
+    """Y of every peer against a fixed risk instead of the others': positive speaks for a risk above `line`.
+
+    For losses in [0, 1], scaled so that Y stays in [-1, 1]. `silent` marks who was asked and did not answer: that
+    counts as no loss, so silence never pays.
+    """
+    told = losses if silent is None else np.where(silent, 0.0, losses)
+    result: Array = (told - line) / max(line, 1 - line)
+    return result
+
+
 def draw_asked(degree: int, anchors: int, each: int, rng: np.random.Generator, always: Sequence[int] = ()) -> Mask:
     """Who is asked about which anchor (peers x anchors): `always`, and `each` of the others, drawn anew every anchor.
 
@@ -177,6 +188,7 @@ class Holding(NamedTuple):
     worse: float = 0.0  # ... that it is worse
     since: int = 0  # the round in which this capital began
     bets: int = 0  # rounds in which something was bet
+    useless: float = 0.0  # log-capital of the bets that its risk is above a line drawn from one's own
 
 
 @dataclass(frozen=True)
@@ -184,10 +196,10 @@ class Capital:
     """One receiver's capital by peer. `bet` returns a new one; nothing is changed in place.
 
     Call a peer's certificate "better" false if D <= 0 held in every round in which it was bet on since its capital
-    began, and "worse" if D >= 0 did. The chance that this receiver *ever*, in the whole run, holds a false certificate
-    on *any* peer is at most delta. With a `window` capital begins anew every so many rounds, and the levels of all
-    windows add up to delta. With `forget` < 1 the capital is raised to that power before each bet, and delta holds for
-    every single round instead of for the run.
+    began, "worse" if D >= 0 did, and "useless" if its risk was never above the line of the round. The chance that this
+    receiver *ever*, in the whole run, holds a false certificate on *any* peer is at most delta. With a `window` capital
+    begins anew every so many rounds, and the levels of all windows add up to delta. With `forget` < 1 the capital is
+    raised to that power before each bet, and delta holds for every single round instead of for the run.
     """
 
     delta: float  # chance of ever certifying a peer falsely
@@ -195,7 +207,7 @@ class Capital:
     forget: float = 1.0  # the power; 1: nothing is forgotten
     window: int = 0  # rounds after which capital begins anew; 0: never
     rounds: int | None = None  # the length of the run, if known: how many windows share delta
-    directions: int = 2  # better and worse, each at half of delta; 1: only one of them is acted upon
+    directions: int = 2  # better, worse, useless: as many as are acted upon share delta
     round: int = 0  # the present one, from 0
     held: Mapping[Peer, Holding] = field(default_factory=dict)
 
@@ -204,7 +216,7 @@ class Capital:
         check("peers_ever", self.peers_ever, int, ge=1)
         check("forget", self.forget, float, gt=0, le=1)
         check("window", self.window, int, ge=0)
-        check("directions", self.directions, int, ge=1, le=2)
+        check("directions", self.directions, int, ge=1, le=3)
         if self.window and self.forget < 1:
             raise UsageError("a window and forgetting exclude each other: set window=0 or forget=1")
         if self.window and self.rounds is not None and self.round >= self.rounds:
@@ -238,16 +250,17 @@ class Capital:
         """As part of a client's state."""
         return {"capital": {peer: list(holding) for peer, holding in self.held.items()}}
 
-    def bet(self, peers: Sequence[Peer], better: Array, worse: Array) -> Capital:
+    def bet(self, peers: Sequence[Peer], better: Array, worse: Array, useless: Array | None = None) -> Capital:
         """The capital after this round's bets on these peers, given in logs.
 
         With `Looks`, call it at every look on the capital from before the round.
         """
         new = dict(self.held)
-        for peer, up, down in zip(peers, better.tolist(), worse.tolist(), strict=True):
+        won = (better, worse, np.zeros(len(peers)) if useless is None else useless)
+        for peer, up, down, beyond in zip(peers, *(logs.tolist() for logs in won), strict=True):
             old = new.get(peer, Holding(since=self.round))
             capital = self.forget * old.better + up, self.forget * old.worse + down
-            new[peer] = Holding(*capital, old.since, old.bets + 1)
+            new[peer] = Holding(*capital, old.since, old.bets + 1, self.forget * old.useless + beyond)
         return replace(self, held=new)
 
     @property
@@ -273,3 +286,7 @@ class Capital:
     def certified_worse(self) -> tuple[Peer, ...]:
         """Peers proven worse than a random draw, on this receiver's pool, in some round since their capital began."""
         return tuple(peer for peer, holding in self.held.items() if holding.worse >= self.needed)
+
+    def certified_useless(self) -> tuple[Peer, ...]:
+        """Peers whose risk on this receiver's pool is proven to have been above the line since their capital began."""
+        return tuple(peer for peer, holding in self.held.items() if holding.useless >= self.needed)

@@ -39,6 +39,7 @@ class Hood:
     me: Hashable = None  # the receiver's own name, for rules that need it
     ever: int | None = None  # how many peers can ever be its neighbours, for rules that promise something for a run
     price: float | None = None  # bytes of one evaluation, in models; None where nobody knows
+    mine: float | None = None  # the share of the pool that one's own model gets wrong; None if not said
     silent: tuple[Peer, ...] = ()  # peers that were asked in this decision and stopped answering
     ages: tuple[float, ...] = ()  # seconds since each peer published what it answers from; empty: nobody keeps time
 
@@ -125,6 +126,11 @@ class Selector(ABC):
         """The most anchors that a decision ever asks about, however large the pool."""
         return SCHEDULE[-1]
 
+    @property
+    def wants_mine(self) -> bool:
+        """Whether it makes use of the risk of one's own model (`Hood.mine`), so that drivers work it out."""
+        return False
+
     def suited(self, *, latents: bool) -> Selector:
         """The rule for models that have latents, or have none; only a rule that leaves the choice open differs."""
         return self
@@ -157,6 +163,7 @@ class Selector(ABC):
         me: Hashable = None,
         ever: int | None = None,
         price: float | None = None,
+        mine: float | None = None,
         ages: Sequence[float] = (),
     ) -> Decision:
         """Start one decision in ask-and-answer form.
@@ -165,12 +172,13 @@ class Selector(ABC):
         does: `round` and `me` are there for rules to read and do not enter it, so with a constant seed all clients
         would draw the same peer. And the order of the anchors must be random, fixed before anybody is asked and
         shuffled again every round: a pool sorted by class voids every certificate. Rules that remember also want to
-        know how many peers can `ever` be neighbours, and the `price` of one evaluation in models. `ages` are how many
-        seconds ago each peer published what it answers from, where somebody keeps time.
+        know how many peers can `ever` be neighbours, the `price` of one evaluation in models, and which share of the
+        pool one's own model gets wrong (`mine`). `ages` are how many seconds ago each peer published what it answers
+        from, where somebody keeps time.
         """
         from .decision import Decision
 
-        hood = Hood(tuple(peers), anchors, round, rounds, me, ever, price, ages=tuple(ages))
+        hood = Hood(tuple(peers), anchors, round, rounds, me, ever, price, mine, ages=tuple(ages))
         return Decision(self, hood, seed=seed, state=state)
 
     @classmethod

@@ -179,7 +179,8 @@ class OwnPace:
             at = {t.client: t.at for t in together}
             sight = self._publish(at, turns, trained)
             waves = Waves(self.world, engine, sight)
-            decisions = {k: self._begin(k, at[k], sight) for k in turns}
+            mine = self.run.own_risks(engine, turns)
+            decisions = {k: self._begin(k, at[k], sight, mine.get(k)) for k in turns}
             waves.run(decisions)
         outcomes = {k: d.outcome for k, d in decisions.items()}
         hoods: list[list[int]] = [[] for _ in range(self.world.clients)]
@@ -220,11 +221,11 @@ class OwnPace:
         """What a peer had published by then."""
         return next((found for found in reversed(self._shelf[peer]) if found.at <= at), None)
 
-    def _begin(self, client: int, at: float, sight: OwnSight) -> Decision:
+    def _begin(self, client: int, at: float, sight: OwnSight, mine: float | None) -> Decision:
         near = set(self._view(sight.turns[client]).peers(client).tolist())
         peers = [p for p in sorted(sight.seen[client]) if p in near]
         ages = [at - sight.seen[client][p].at for p in peers]
-        return self.run.begin(client, sight.turns[client], peers, ages)
+        return self.run.begin(client, sight.turns[client], peers, mine, ages)
 
     def _mix(self, engine: Engine, outcomes: Mapping[int, Outcome], sight: OwnSight) -> None:
         """Merge what was pulled and what others have pushed meanwhile."""

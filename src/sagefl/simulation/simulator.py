@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..clock import Script, transfer
 from ..exchange import delivered
 from ..exchange.mixing import client_of
-from ..learning.tasks import Ensemble, Train
+from ..learning.tasks import Ensemble, InspectModels, Train
 from ..methods import Method, method
 from ..runs import checkpoint
 from ..runs.columns import Evaluated, Evaluation
@@ -243,7 +243,8 @@ class Simulator:
         with clock.phase("decide"):
             sight = RoundSight(number, view, losses, samples, self.states, self.world.history)
             waves = Waves(self.world, engine, sight)
-            decisions = {k: self.begin(k, number, peers[k]) for k in range(self.world.clients)}
+            mine = self.own_risks(engine, dict.fromkeys(trained, number))
+            decisions = {k: self.begin(k, number, peers[k], mine.get(k)) for k in range(self.world.clients)}
             waves.run(decisions)
         outcomes = {k: d.outcome for k, d in decisions.items()}
         with clock.phase("record"):
@@ -295,7 +296,18 @@ class Simulator:
         betray(self.world, engine, dict.fromkeys(sorted(trained), number))
         return dict(sorted(trained.items()))
 
-    def begin(self, client: int, number: int, peers: Sequence[int], ages: Sequence[float] = ()) -> Decision:
+    def own_risks(self, engine: Engine, turns: Mapping[int, int]) -> Mapping[int, float]:
+        """Which share of its pool each client's own model gets wrong, for rules that ask; none with noisy answers."""
+        if not self.method.selector.wants_mine or self.world.mechanism is not None:
+            return {}
+        roles = self.world.federation.roles
+        pools = {k: roles[k].anchor for k in turns if len(roles[k].anchor)}
+        risks = engine.map([InspectModels(k, turns[k], [None], None, pool, "error") for k, pool in pools.items()])
+        return {k: float(risk[0]) for k, risk in zip(pools, risks, strict=True)}
+
+    def begin(
+        self, client: int, number: int, peers: Sequence[int], mine: float | None, ages: Sequence[float] = ()
+    ) -> Decision:
         """Begin a client's decision among these peers."""
         return self.method.selector.begin(
             peers,
@@ -307,6 +319,7 @@ class Simulator:
             me=client,
             ever=int(self.world.graph.degrees[client]),
             price=self._price,
+            mine=mine,
             ages=ages,
         )
 

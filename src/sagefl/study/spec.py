@@ -24,7 +24,7 @@ from .errors import StudyError
 from .matrix import Cell
 from .results import Configuration
 
-SHIPPED = ("paper", "gap", "beyond", "confirmation", "worlds", "further", "time")
+SHIPPED = ("paper", "gap", "beyond", "confirmation", "worlds", "further", "ablations", "level", "time")
 ALIKE = "two worlds look the same in tables: give each of [[worlds]] a name of its own"
 _AXES = {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.alpha"}  # of a grid, by name
 _TOLD = {"data.dataset", "data.alpha", "topology", "topology.kind"}  # keys that tell worlds apart without a name

@@ -55,6 +55,8 @@ def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
     found = _header(run, row)
     if not row["peers"]:
         return found | {"note": "No active neighbour this round: nothing to decide."}
+    if row.get("test") == "memory":
+        return found | _remembered(rows, round)
     ended = _replayed(run, rows, round)
     if isinstance(ended, str):
         return found | {"note": ended} | _last_stage(row)
@@ -108,11 +110,41 @@ def _last_stage(row: Mapping[str, Any]) -> dict[str, Any]:
     if not row.get("stages"):
         return {"stages": [], "sentences": []}
     ended = row["reason"] in ("certified", "cost", "exhausted", "committed")
-    fired: Fired = Reason(row["reason"]) if ended else CONTINUE
+    stage = _recorded(row, Reason(row["reason"]) if ended else CONTINUE)
+    return {"stages": [_stage(stage)], "sentences": [stage_sentence(stage, row["peers"])]}
+
+
+def _recorded(row: Mapping[str, Any], fired: Fired) -> Stage:
     values: dict[str, Any] = {name: tuple(v) if isinstance(v := row.get(name), list) else v for name in AUDITED}
-    stage = Stage(anchors=row["anchors"], fired=fired, **values)
-    sentence = stage_sentence(stage, row["peers"])
-    return {"stages": [_stage(stage)], "sentences": [sentence]}
+    return Stage(anchors=row["anchors"], fired=fired, **values)
+
+
+def _remembered(rows: Mapping[int, Mapping[str, Any]], round: int) -> dict[str, Any]:
+    """What a rule that carries capital over rounds knew of today's peers, round by round; the record holds it all."""
+    row, stages, sentences, anchors = rows[round], [], [], 0
+    for look in (rows[n] for n in sorted(rows) if n <= round and rows[n].get("test") == "memory"):
+        stage = _recorded(look, Reason(look["reason"]))
+        anchors += stage.anchors
+        if stage.anchors:
+            at = {peer: i for i, peer in enumerate(look["peers"])}
+            today = {
+                name: [values[at[p]] if p in at else 0.0 for p in row["peers"]]
+                for name in ("risks", "wealth", "against", "since")
+                if (values := getattr(stage, name)) is not None
+            }
+            stages.append(_stage(stage) | today | {"anchors": anchors})
+        if stage.anchors or look is row:
+            sentences.append(f"Round {look['round'] + 1}. {stage_sentence(stage, look['peers'])}")
+    tried = tuple(row["peers"][: row["transferred"]]) if row["reason"] == Reason.HOME else ()
+    spent = {"anchors": row["anchors"], "evaluations": row["evaluations"], "inspected": tried}
+    ended = Outcome(tuple(row["chosen"]), True, Reason(row["reason"]), trace=(stage,), **spent)
+    return {
+        "stages": plain(stages),
+        "sentences": sentences,
+        "conclusion": conclusion(ended),
+        "replayed": True,
+        "bound": 1.0,
+    }
 
 
 # The replay ---------------------------------------------------------------------------------------------------------

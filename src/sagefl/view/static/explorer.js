@@ -6,9 +6,10 @@ import { Missing } from "./source.js";
 const TESTS = {
   advantage: ["advantage over gossip, A", "needed: 2r"],
   gap: ["gap to the runner-up", "needed: 2r"],
-  wealth: ["log-wealth of the strongest bet", "needed: log((d−1)/δ)"],
-  trim: ["log-wealth against the worst peer", "needed: log((d−1)/δ)"],
+  wealth: ["log-wealth of the strongest bet", "needed: log(d/δ)"],
+  trim: ["log-wealth against the worst peer", "needed: log(d/δ)"],
   sign: ["−log of the largest p-value", "needed"],
+  memory: ["log-capital of the peer most surely better", "needed: log(3d/δ)"],
 };
 
 export class ExplorerView {
