@@ -20,12 +20,13 @@ PACKAGE = ROOT / "src" / "sagefl"
 
 # Dependencies point one way -----------------------------------------------------------------------------------------
 
-FOUNDATION = {"streams", "errors", "extras", "references", "settings", "signals"}
+FOUNDATION = {"streams", "errors", "extras", "records", "references", "settings", "signals"}
 SIDE_BY_SIDE = {"exchange", "learning", "topology", "data"}
 MAY_USE: dict[str, set[str]] = {
     "streams": set(),
     "errors": set(),
     "extras": set(),
+    "records": set(),
     "signals": set(),
     "settings": {"errors"},
     "references": {"errors"},

@@ -28,10 +28,12 @@ def test_a_good_dataset_tells_its_shape_but_does_not_print_its_pixels() -> None:
     ("changes", "complaint"),
     [
         ({"train_x": X[:5]}, "6 labels for 5 inputs"),
-        ({"train_x": X[:, 0]}, "train_x is uint8 6 x 2 x 2; expected uint8 images"),
-        ({"train_x": X.astype(np.float64)}, "float64"),
+        ({"train_x": X.astype(np.float64)}, "train_x is float64 6 x 1 x 2 x 2; expected samples first, of type uint8"),
+        ({"train_x": X.astype("U3")}, "train_x is <U3"),
+        ({"train_x": Y}, "train_x is int64 6; expected samples first"),
+        ({"train_y": np.eye(3, dtype=np.float32)[Y]}, "train_y is float32 and test_y int64; expected both"),
         ({"train_x": X.tolist()}, "list; expected a NumPy array"),
-        ({"train_y": Y.astype(np.int32)}, "int32 6; expected an int64 vector"),
+        ({"train_y": Y.astype(np.int32)}, "int32 6; expected an int64 vector, or float32 values"),
         ({"train_y": Y.tolist()}, "list; expected an int64 vector"),
         ({"train_y": Y - 1}, "labels from -1 to 1; expected 0 to 2"),
         ({"classes": 2}, "labels from 0 to 2; expected 0 to 1"),
@@ -100,9 +102,13 @@ def test_tables_of_floats_and_columns_of_labels_are_welcome() -> None:
 @pytest.mark.parametrize(
     ("x", "y", "complaint"),
     [
-        (X.astype(np.int64), Y, "train_x is int64 .*expected uint8"),
-        (X > 3, Y, "train_x is bool"),
-        (X, Y.astype(float), "train_y is float64 6; expected a vector of integer labels"),
+        ([[1, 2], [3]], Y[:2], "train_x is ragged: its samples differ in length; .*pad them to one length"),
+        (np.array(["a", "b"]), Y[:2], "train_x is <U1 2; expected numbers"),
+        ({"ids": X, "mask": X[:5]}, Y, "train_x have different numbers of samples .ids: 6, mask: 5.; expected one row"),
+        ({"ids": X, "words": np.array(["a"] * 6)}, Y, r"train_x\['words'\] is <U1 6; expected numbers"),
+        (X, np.array(["a"] * 6), "train_y is <U1 6; expected whole numbers from 0 .classes. or floats"),
+        (X, [[1.0], [2.0, 3.0]], "train_y is ragged"),
+        (X, np.array([0.5, np.nan] * 3), "train_y holds NaN or infinity, first in sample 1"),
         (X, np.eye(3)[Y].astype(int), "train_y is int64 6 x 3"),
         (np.float32(3), Y, "train_x is float32"),
     ],
@@ -110,3 +116,56 @@ def test_tables_of_floats_and_columns_of_labels_are_welcome() -> None:
 def test_what_cannot_be_converted_is_refused(x: Any, y: Any, complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         Dataset.from_arrays("d", x, y, x, y)
+
+
+# Inputs of any kind, targets of either ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "shape"),
+    [
+        (np.zeros((6, 7), np.int32), "int32", (7,)),  # tokens
+        (np.zeros((6, 7), np.uint16), "int32", (7,)),
+        (np.zeros((6, 7), np.uint8), "uint8", (7,)),  # bytes of text are no image
+        (np.zeros((6, 5, 3)), "float32", (5, 3)),  # a sequence of floats stays one
+        (np.zeros((6, 2), bool), "bool", (2,)),
+    ],
+)
+def test_tokens_sequences_and_tables_keep_their_shape(given: Any, kept: str, shape: tuple[int, ...]) -> None:
+    data = Dataset.from_arrays("d", given, Y, given, Y)
+    assert data.train_x.dtype.name == kept
+    assert data.input_shape == shape
+
+
+def test_several_arrays_per_sample_are_told_apart_by_name_or_by_place() -> None:
+    ids, mask = np.arange(24).reshape(6, 4), np.ones((6, 4), bool)
+    named = Dataset.from_arrays("d", {"ids": ids, "mask": mask}, Y, {"ids": ids, "mask": mask}, Y)
+    assert named.input_shape == {"ids": (4,), "mask": (4,)}
+    assert np.array_equal(named.train_x[[2, 5]]["ids"], ids[[2, 5]])
+    placed = Dataset.from_arrays("d", (ids, mask), Y, (ids, mask), Y)
+    assert placed.input_shape == ((4,), (4,))
+    other = Dataset.from_arrays("d", {"ids": ids + 1, "mask": mask}, Y, {"ids": ids, "mask": mask}, Y)
+    assert len({named.digest, placed.digest, other.digest}) == 3
+
+
+def test_floats_as_targets_are_values_and_a_task_can_say_otherwise() -> None:
+    x = np.zeros((6, 2))
+    values = Dataset.from_arrays("d", x, Y + 0.5, x, Y + 0.5)
+    assert (values.task, values.classes, values.train_y.shape) == ("regression", 1, (6, 1))
+    assert values.clipped_at == pytest.approx(2 * np.mean(np.abs(Y - 1)))
+    labels = Dataset.from_arrays("d", x, Y, x, Y)
+    assert (labels.task, labels.clipped_at) == ("classification", None)
+    assert labels.meant_as("regression").train_y.tolist() == [[float(y)] for y in Y]
+    assert labels.meant_as("regression", 3.0).clipped_at == 3.0
+    assert Dataset.from_arrays("d", x, Y.astype(float), x, Y.astype(float)).meant_as("classification").classes == 3
+    with pytest.raises(DataError, match=r"train_y has target 0\.5 in sample 0; expected whole numbers"):
+        values.meant_as("classification")
+    with pytest.raises(DataError, match=r"data\.clip is where errors of values are cut off"):
+        labels.meant_as(clip=1.0)
+
+
+def test_values_are_dealt_by_tenths() -> None:
+    x = np.zeros((100, 1))
+    data = Dataset.from_arrays("d", x, np.arange(100.0)[::-1].copy(), x, np.arange(100.0))
+    assert np.bincount(data.strata).tolist() == [10] * 10
+    assert data.strata[0] == 9

@@ -54,7 +54,7 @@ def test_a_home_relative_path_is_understood(tmp_path: Path, monkeypatch: pytest.
     [
         ({"x_train": X[:7]}, "8 labels for 7 inputs"),
         ({"y_train": Y - 1}, "labels from -1"),
-        ({"x_train": X.astype(np.int32)}, "expected uint8"),
+        ({"x_train": X.astype(np.int32)}, "expected the same type"),
         ({"classes": 3}, "labels from 0 to 3; expected 0 to 2"),
         ({"classes": 3.5}, "classes is float64"),
         ({"owners": np.arange(7)}, "owners are int64 7 for 8 training samples"),

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from sagefl.learning.corpus import Corpus
 from sagefl.learning.layout import Layout
 from sagefl.learning.population import Population
 from sagefl.learning.training import LocalTraining, TrainingOptions
-from sagefl.learning.workbench import Corpus, Workbench
+from sagefl.learning.workbench import Workbench
 
 CLASSES, SIDE = 4, 5
 

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from sagefl.learning.corpus import Corpus, as_input
 from sagefl.learning.layout import Layout
 from sagefl.learning.models import ModelError, build_model
 from sagefl.learning.tasks import Answer, Score, Train
 from sagefl.learning.training import Local, LocalTraining
-from sagefl.learning.workbench import Corpus, Workbench, as_input
+from sagefl.learning.workbench import Workbench
 from sagefl.selection.scoring import scoring
 
 LATENTS = scoring("latents", "error")
@@ -243,16 +244,7 @@ def test_probes_and_scores_are_without_dropout(make_bench: Make) -> None:
     assert np.array_equal(z, Answer(1, 0, 0, indices, LATENTS).run(bench))
 
 
-@pytest.mark.parametrize("norm", [nn.BatchNorm1d(7), nn.InstanceNorm1d(7, track_running_stats=True)])
-def test_running_statistics_are_refused_with_what_to_use_instead(norm: nn.Module) -> None:
-    from sagefl.learning.models import check_model
-
-    with pytest.raises(ModelError, match="GroupNorm or LayerNorm"):
-        check_model(nn.Sequential(nn.Linear(3, 7), norm))
-    check_model(nn.Sequential(nn.Linear(3, 7), nn.BatchNorm1d(7, track_running_stats=False), nn.LayerNorm(7)))
-
-
-def test_a_buffer_that_changes_is_refused_and_a_constant_one_is_not(make_bench: Make, small: nn.Module) -> None:
+def test_a_constant_that_changes_is_refused_and_one_that_does_not_is_not(make_bench: Make, small: nn.Module) -> None:
     class Counting(type(small)):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()

@@ -81,8 +81,11 @@ def test_initial_weights_depend_on_the_seed_alone_and_leave_the_generator_alone(
 def test_a_users_module_is_found_in_the_current_folder(own: str) -> None:
     model = build_model(f"{own}:Own", (1, 4, 4), 3, 1, {"width": 5})
     assert Layout.of(model, ["trunk"]).shared_size == 16 * 5 + 5
+    everything = Layout.of(model)  # declares nothing
+    assert everything.local_size == 0
+    assert everything.digest == Layout.of(model, "*").digest
     with pytest.raises(ModelError, match=r"declare the shared part.*trunk\.1\.weight"):
-        Layout.of(model)
+        Layout.of(model, [])
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from sagefl.learning.corpus import Corpus, as_input
 from sagefl.learning.layout import Layout
 from sagefl.learning.models import ModelError
 from sagefl.learning.population import Population
+from sagefl.learning.targets import clipped_ce
 from sagefl.learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Score, Train
 from sagefl.learning.training import LocalTraining, TrainingOptions
-from sagefl.learning.workbench import Corpus, Workbench, as_input, clipped_ce
+from sagefl.learning.workbench import Workbench
 from sagefl.selection.scoring import scoring
 
 LABELS = scoring("labels", "error")

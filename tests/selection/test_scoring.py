@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sagefl import LABEL_ERRORS, Scoring, scoring
 from sagefl.selection.private import RandomisedResponse, perturbed
-from sagefl.selection.scoring import BadAnswerError, Outputs, clipped_surprise, kinds, sent_as
+from sagefl.selection.scoring import BadAnswerError, Outputs, answers_question, clipped_surprise, kinds, sent_as
 
 LATENTS, PROBS = scoring("latents", "error"), scoring("probs", "ce")
 COUNT = 12
@@ -82,9 +82,9 @@ def test_losses_lie_in_the_unit_interval_and_a_uniform_guess_costs_half() -> Non
 
 
 def test_names_that_are_none_say_which_there_are() -> None:
-    with pytest.raises(ValueError, match="kind must be one of labels, latents, probs, got 'pictures'"):
+    with pytest.raises(ValueError, match="kind must be one of labels, latents, probs, values, got 'pictures'"):
         scoring("pictures", "error")
-    with pytest.raises(ValueError, match="loss must be one of error, ce, got 'mse'"):
+    with pytest.raises(ValueError, match="loss must be one of error, ce, absolute, squared, got 'mse'"):
         scoring("labels", "mse")
     with pytest.raises(ValueError, match="labels cannot be scored by ce; there are labels scored by error, latents"):
         scoring("labels", "ce")
@@ -94,11 +94,41 @@ def test_numbers_in_files_and_on_the_wire_are_nobody_elses() -> None:
     forms = list(Scoring.registered.values())
     assert {(f.kind, f.loss): f.number for f in forms} == {
         ("labels", "error"): 0, ("latents", "error"): 1, ("latents", "ce"): 2,
-        ("probs", "error"): 3, ("probs", "ce"): 4,
+        ("probs", "error"): 3, ("probs", "ce"): 4, ("values", "absolute"): 5, ("values", "squared"): 6,
+        ("latents", "absolute"): 7, ("latents", "squared"): 8,
     }  # fmt: skip
-    assert [sent_as(number).kind for number in (0, 1, 2)] == list(kinds()) == ["labels", "latents", "probs"]
+    assert [sent_as(number).kind for number in range(4)] == list(kinds()) == ["labels", "latents", "probs", "values"]
     assert sent_as(99) is None
     with pytest.raises(TypeError, match="number 2 of Copycat is that of LatentCrossEntropy"):
 
         class Copycat(type(LATENTS)):  # type: ignore[misc]
             kind, loss, number = "copies", "error", 2
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def test_in_regression_a_rules_question_becomes_one_about_values() -> None:
+    outputs = Outputs(2, latent=3, clip=4.0)
+    truth = np.array([[0.0, 0.0], [1.0, 3.0], [2.0, 2.0]])
+    answers = np.array([[1.0, 3.0], [1.0, 3.0], [np.nan, 0.0]], np.float32)  # mean errors 2, 0 and not a number
+    error, ce = outputs.form(LABEL_ERRORS), outputs.form(scoring("probs", "ce"))
+    assert (str(error), str(ce)) == ("values scored by absolute", "values scored by squared")
+    assert error.score(answers, truth).tolist() == [0.5, 0.0, 1.0]
+    assert ce.score(answers, truth).tolist() == [0.25, 0.0, 1.0]
+    assert error.score(answers + 100, truth).tolist() == [1.0, 1.0, 1.0]
+    assert error.size(outputs) == 8
+    assert error.decode(error.encode(answers[:2], outputs), 2, outputs).tolist() == answers[:2].tolist()
+    latents = outputs.form(scoring("latents", "error"))
+    assert (latents.at_home, latents.part, latents.size(outputs)) == (True, "latent", 12)
+    with pytest.raises(ValueError, match="values scored by absolute is for regression, and these are classes"):
+        Outputs(3).form(error)
+
+
+def test_recorded_evidence_answers_the_question_it_was_asked_for() -> None:
+    outputs = Outputs(1, clip=2.0)
+    asked = scoring("labels", "error")
+    assert answers_question(outputs.form(asked), asked)
+    assert answers_question(asked, asked)
+    assert not answers_question(outputs.form(scoring("probs", "ce")), asked)
+    assert not answers_question(asked, scoring("probs", "ce"))

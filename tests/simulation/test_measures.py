@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import ROUGH, config, simulate, world
 
-from sagefl.learning.measuring import macro_f1
+from sagefl.learning.targets import clipped_ce, macro_f1
 from sagefl.learning.tasks import Train
 from sagefl.learning.training import LocalTraining
-from sagefl.learning.workbench import clipped_ce
 from sagefl.runs.columns import schema
 from sagefl.runs.rundir import RunDirectory
 from sagefl.runs.summary import gossip_share, summarise

@@ -17,7 +17,7 @@ from sagefl.data import Dataset
 from sagefl.learning.alternating import Alternating
 from sagefl.learning.models import ModelError
 from sagefl.learning.stacked import MOST, clients_that_fit
-from sagefl.learning.tasks import Answer, Confusion, Evaluate, Gram, InspectModels, MixBlocks, Score, Train
+from sagefl.learning.tasks import Answer, Evaluate, Gram, InspectModels, MixBlocks, Score, Test, Train
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
@@ -174,7 +174,7 @@ def test_kinds_may_be_mixed_and_order_is_kept(trained: Pair) -> None:
 def test_evaluations_agree(trained: Pair) -> None:
     one, many = trained
     subset = np.arange(0, 300, 2)
-    for ours, theirs in zip(*(e.map([Confusion(k, subset) for k in range(8)]) for e in (many, one)), strict=True):
+    for ours, theirs in zip(*(e.map([Test(k, subset) for k in range(8)]) for e in (many, one)), strict=True):
         assert np.abs(ours - theirs).sum() <= 2
         assert ours.sum() == 150
     own = [Evaluate(k, world(config()).evaluation_sets[k]) for k in range(8)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ..runs.columns import leading
 from ..selection.theory import SCHEDULE
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class RunProgress:
         self.label, self.out, self.quiet = label, out, quiet
         self._rounds = self._first = self._evidence = self._degrees = 0
         self._began = 0.0
-        self._accuracy = ""
+        self._measured = ""
         self._bar: Progress | None = None
 
     def start(self, config: RunConfig, first_round: int) -> None:
@@ -43,9 +44,10 @@ class RunProgress:
         """Advance the bar."""
         self._evidence += record["evaluations"]
         self._degrees += record["degree"]
-        evaluated = record.get("accuracy") is not None
+        lead = leading(record)[0]
+        evaluated = record.get(lead) is not None
         if evaluated:
-            self._accuracy = f"accuracy {record['accuracy']:.4f}  "
+            self._measured = f"{'MAE' if lead == 'mae' else lead} {record[lead]:.4f}  "
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], advance=1, now=self._now())
         elif evaluated and not self.quiet:
@@ -61,4 +63,4 @@ class RunProgress:
 
     def _now(self) -> str:
         budget = self._evidence / (SCHEDULE[-1] * self._degrees) if self._degrees else 0.0
-        return f"{self._accuracy}evidence {budget:.1%}"
+        return f"{self._measured}evidence {budget:.1%}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ..errors import UsageError
-from ..runs.columns import Column, columns, known_metrics
+from ..runs.columns import LEADING, Column, columns, known_metrics, leading
 from ..runs.config import method_label
 from ..runs.environment import differing, world_address
 from ..runs.headroom import headrooms
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from .plotting import Over
 
-VERSUS = ("accuracy", "client")  # what differences to the first method are shown for
+VERSUS = tuple(name for pair in LEADING.values() for name in pair)  # what differences to the first are shown for
 LEVEL = 0.95
 
 
@@ -108,12 +108,12 @@ class Results:
         found = {seed: run.values.get(metric) for seed, run in self.of(method).items()}
         return {seed: float(value) for seed, value in found.items() if value is not None}
 
-    def versus(self, method: str, metric: str = "accuracy", against: str | None = None) -> dict[str, Any] | None:
+    def versus(self, method: str, metric: str | None = None, against: str | None = None) -> dict[str, Any] | None:
         """The mean difference to another method (the first by default) in the same worlds, with a 95 % interval.
 
         Seeds are paired; None without one that both have. With a single seed there is no interval.
         """
-        first = against or self.methods[0]
+        first, metric = against or self.methods[0], metric or self.lead
         ours, theirs = self.values(method, metric), self.values(first, metric)
         paired = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
         if not paired:
@@ -125,7 +125,7 @@ class Results:
 
     def document(self) -> dict[str, Any]:
         """Everything by name, in plain values."""
-        shown = [metric.name for metric in known_metrics()]
+        shown = [metric.name for metric in self._known()]
         return {
             "methods": [self._described(method, shown) for method in self.methods],
             "seeds": self.seeds,
@@ -173,7 +173,17 @@ class Results:
         special = [c for c in columns("metrics", "world", "clock") if c.only in ("world", "clock")]
         known = [c for c in special if any(run.values.get(c.name) is not None for run in self.runs)]
         shares = [replace(c, format=".1%") if c.only == "world" else c for c in known]
-        return [m for m in known_metrics(grouped=grouped) if m.title] + shares
+        return [m for m in self._known(grouped=grouped) if m.title] + shares
+
+    def _known(self, *, grouped: bool = False) -> list[Column[Any]]:
+        """What was measured: accuracies, errors of values, or both where such runs stand side by side."""
+        kinds = sorted({"mae" in run.values for run in self.runs} or {False})
+        return [metric for values in kinds for metric in known_metrics(grouped=grouped and not values, values=values)]
+
+    @property
+    def lead(self) -> str:
+        """The metric that these runs are told by."""
+        return leading(self.runs[0].values if self.runs else ())[0]
 
     def _row(self, method: str, measured: Sequence[Any], several: bool) -> list[str]:
         runs = list(self.of(method).values())
@@ -234,7 +244,7 @@ class Results:
 
     # Pictures -----------------------------------------------------------------------------------------------------
 
-    def plot(self, metric: str = "accuracy", path: Path | str | None = None, *, over: Over = "round") -> Figure:
+    def plot(self, metric: str | None = None, path: Path | str | None = None, *, over: Over = "round") -> Figure:
         """Curves, one line per method: the mean over seeds, the band from the lowest to the highest.
 
         They are drawn over rounds, over the bytes moved so far, or over the minutes of runs with a clock. Needs
@@ -242,7 +252,7 @@ class Results:
         """
         from .plotting import curves
 
-        return curves(self, metric, path, over)
+        return curves(self, metric or self.lead, path, over)
 
     def report(self, path: Path | str = "report.html") -> Path:
         """Everything as one HTML file: curves, networks, decisions stage by stage. Needs the extra `view`."""

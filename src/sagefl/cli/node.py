@@ -267,7 +267,7 @@ def _status_lines(found: Mapping[str, Any]) -> list[str]:
         f"serving on port {found['port']}; metrics on port {found['metrics_port'] or '-'}",
     ]
     if last:
-        lines.append(f"last decision: {_decision(last)}; accuracy {number(last.get('accuracy'))}")
+        lines.append(f"last decision: {_decision(last)}; {_told(last)}")
     if privacy := found.get("privacy"):
         lines.append(
             f"privacy: epsilon {privacy['per_answer']:g} an answer, {privacy['total']:g} in all, "
@@ -299,15 +299,15 @@ class _view:  # noqa: N801 (used like a function)
 
     def _show(self, statuses: Mapping[str, dict[str, Any] | None]) -> None:
         if self._live is not None:
-            head = ("node", "round", "accuracy", "decision", "neighbours", "bytes")
+            head = ("node", "round", "measured", "decision", "neighbours", "bytes")
             self._live.update(table(head, [_row(n, s) for n, s in statuses.items()], ("node", "decision")))
             return
         for name, status in statuses.items():
             if status is not None and status["round"] > self._seen.get(name, 0):
                 self._seen[name] = status["round"]
-                _, round, accuracy, decision, degree, size = _row(name, status)
+                _, round, measured, decision, degree, size = _row(name, status)
                 self.out.print(
-                    f"{name}: round {round}/{self.rounds}  accuracy {accuracy}  {decision}  {degree} neighbours  {size}"
+                    f"{name}: round {round}/{self.rounds}  {measured}  {decision}  {degree} neighbours  {size}"
                 )
 
 
@@ -316,7 +316,13 @@ def _row(name: str, status: Mapping[str, Any] | None) -> tuple[str, ...]:
     if not status or not last:
         return name, "starting", "", "", "", ""
     size = f"{last['wire_bytes'] / 1024:.0f} kB"
-    return name, str(status["round"]), number(last.get("accuracy")), _decision(last), str(last["degree"]), size
+    return name, str(status["round"]), _told(last), _decision(last), str(last["degree"]), size
+
+
+def _told(last: Mapping[str, Any]) -> str:
+    """How good the model was, where the last round measured it."""
+    lead = "accuracy" if last.get("mae") is None else "mae"
+    return f"{'accuracy' if lead == 'accuracy' else 'MAE'} {number(last.get(lead))}"
 
 
 def _decision(last: Mapping[str, Any]) -> str:
@@ -326,8 +332,11 @@ def _decision(last: Mapping[str, Any]) -> str:
 
 def _print_end(folder: Path, summary: Mapping[str, Any]) -> None:
     out = console()
+    from ..runs.columns import leading
+
+    test, own = leading(summary)
     out.print(
-        f"\naccuracy {number(summary['accuracy'])}, own data {number(summary['client'])}, certified "
+        f"\n{test} {number(summary[test])}, own data {number(summary[own])}, certified "
         f"{summary['certified']:.1%}, evidence {summary['budget']:.1%} of the fixed budget, "
         f"{summary['bytes'] / 1e6:.1f} MB moved"
     )

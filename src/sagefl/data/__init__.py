@@ -25,6 +25,7 @@ from .partition import IID, Dirichlet, Owners, Partitioner, Shards
 from .places import data_dir
 from .roles import Roles, split_roles
 from .shifts import SHIFTS, ShiftKind
+from .targets import TaskKind
 from .worlds import Dealt, Grouping, WorldKind, deal
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Roles",
     "Shards",
     "ShiftKind",
+    "TaskKind",
     "Way",
     "WorldKind",
     "data_dir",

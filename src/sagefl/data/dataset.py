@@ -7,7 +7,8 @@ user's arrays in any of the usual layouts and converts them.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,42 +16,50 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import DataError
-
-Inputs = NDArray[np.uint8] | NDArray[np.float32]
-Labels = NDArray[np.int64]
-
-_CHANNELS = (1, 3, 4)
+from .inputs import Inputs, Shape, as_inputs, check_inputs, describe, shape_of
+from .targets import Labels, TaskKind, as_targets, check_targets, spread, strata, task_of
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A training split that is dealt to clients and a test split that all of them share.
 
-    Inputs are `uint8` images, N x C x H x W, or `float32` arrays of any shape with samples first (used as they are:
-    scale them yourself, to [0, 1] for the built-in models). Labels are `int64` in `0 .. classes - 1`. `owners` says who
-    each training sample comes from (a writer, a hospital, a device), as a number from 0.
+    Inputs have samples first and any shape: `uint8` images (N x C x H x W, which models get as floats in [0, 1]),
+    whole numbers (tokens), `float32` (used as they are: scale them yourself), or records of several such arrays.
+    Targets are `int64` labels in `0 .. classes - 1`, or `float32` values, N x `classes`, for regression. `owners` says
+    who each training sample comes from (a writer, a hospital, a device), as a number from 0; `owner_names` what they
+    are called. `clip` is where errors of values are cut off for certificates; by default twice their spread.
     """
 
     name: str
     train_x: Inputs = field(repr=False)
-    train_y: Labels = field(repr=False)
+    train_y: NDArray[Any] = field(repr=False)
     test_x: Inputs = field(repr=False)
-    test_y: Labels = field(repr=False)
+    test_y: NDArray[Any] = field(repr=False)
     classes: int
     owners: Labels | None = field(default=None, repr=False)
+    owner_names: tuple[str, ...] | None = field(default=None, repr=False)
+    clip: float | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for split, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
-            _check_inputs(f"{self.name}: {split}_x", x)
-            _check_labels(f"{self.name}: {split}_y", y, samples=len(x), classes=self.classes)
+            check_inputs(f"{self.name}: {split}_x", x)
+            check_targets(f"{self.name}: {split}_y", y, samples=len(x), classes=self.classes)
         if self.train_x.shape[1:] != self.test_x.shape[1:] or self.train_x.dtype != self.test_x.dtype:
             raise DataError(
-                f"{self.name}: training inputs are {_describe(self.train_x)} and test inputs "
-                f"{_describe(self.test_x)}; expected the same type and the same shape per sample"
+                f"{self.name}: training inputs are {describe(self.train_x)} and test inputs "
+                f"{describe(self.test_x)}; expected the same type and the same shape per sample"
             )
-        if self.owners is not None and (self.owners.dtype != np.int64 or self.owners.shape != self.train_y.shape):
+        if self.train_y.dtype != self.test_y.dtype:
             raise DataError(
-                f"{self.name}: owners are {_describe(self.owners)} for {len(self.train_y)} training samples; "
+                f"{self.name}: train_y is {self.train_y.dtype} and test_y {self.test_y.dtype}; expected both to be "
+                "labels (whole numbers) or both values (floats)"
+            )
+        if self.owners is not None and (
+            self.owners.dtype != np.int64 or self.owners.ndim != 1 or len(self.owners) != len(self.train_y)
+        ):
+            raise DataError(
+                f"{self.name}: owners are {describe(self.owners)} for {len(self.train_y)} training samples; "
                 "expected an int64 vector with one owner per sample"
             )
 
@@ -58,30 +67,61 @@ class Dataset:
     def from_arrays(
         cls,
         name: str,
-        train_x: ArrayLike,
+        train_x: ArrayLike | Mapping[str, ArrayLike],
         train_y: ArrayLike,
-        test_x: ArrayLike,
+        test_x: ArrayLike | Mapping[str, ArrayLike],
         test_y: ArrayLike,
         classes: int | None = None,
         owners: ArrayLike | None = None,
+        task: TaskKind | None = None,
     ) -> Dataset:
         """A dataset from arrays in the usual layouts.
 
-        Images may be N x H x W or channels-last; floats of any width become `float32`, integer labels `int64`, an
-        N x 1 column of labels a vector. `classes` defaults to the largest label plus one. `owners` may be names or
-        numbers; they are numbered in sorted order.
+        `uint8` images may be N x H x W or channels-last; floats of any width become `float32`; several arrays per
+        sample are a dictionary or a tuple. Whole numbers as targets are classes (an N x 1 column becomes a vector),
+        floats are values, unless `task` says otherwise. `classes` defaults to the largest label plus one. `owners` may
+        be names or numbers; they are numbered in sorted order.
         """
-        y_train, y_test = _labels(f"{name}: train_y", train_y), _labels(f"{name}: test_y", test_y)
-        if classes is None:
-            classes = int(max(y_train.max(initial=0), y_test.max(initial=0))) + 1
-        x_train, x_test = _inputs(f"{name}: train_x", train_x), _inputs(f"{name}: test_x", test_x)
-        numbers = None if owners is None else _numbered(f"{name}: owners", owners)
-        return cls(name, x_train, y_train, x_test, y_test, classes, numbers)
+        y_train, y_test = _both(name, train_y, test_y, task)
+        if classes is None or y_train.ndim == 2:
+            classes = _outputs(y_train, y_test)
+        x_train, x_test = as_inputs(f"{name}: train_x", train_x), as_inputs(f"{name}: test_x", test_x)
+        numbers, names = (None, None) if owners is None else _numbered(f"{name}: owners", owners)
+        return cls(name, x_train, y_train, x_test, y_test, classes, numbers, names)
+
+    def meant_as(self, task: TaskKind | None = None, clip: float | None = None) -> Dataset:
+        """The same data for another kind of task, and with errors clipped elsewhere; None leaves it as it is."""
+        made = self
+        if task is not None and task != self.task:
+            train_y, test_y = _both(self.name, self.train_y, self.test_y, task)
+            made = replace(made, train_y=train_y, test_y=test_y, classes=_outputs(train_y, test_y))
+        if clip is not None and made.task != "regression":
+            raise DataError(
+                f"data.clip is where errors of values are cut off, and the targets of {self.name} are classes"
+            )
+        return made if clip is None else replace(made, clip=clip)
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input, C x H x W for images."""
-        return self.train_x.shape[1:]
+    def task(self) -> TaskKind:
+        """What is learnt: classes or values."""
+        return task_of(self.train_y)
+
+    @cached_property
+    def clipped_at(self) -> float | None:
+        """Where errors of values are cut off for certificates; None for classes."""
+        if self.task == "classification":
+            return None
+        return self.clip or spread(self.train_y)
+
+    @cached_property
+    def strata(self) -> Labels:
+        """What partitions by label go by: the classes, or tenths of the values."""
+        return strata(self.train_y)
+
+    @property
+    def input_shape(self) -> Shape:
+        """The shape of one input, C x H x W for images; of several arrays the shape of each."""
+        return shape_of(self.train_x)
 
     @cached_property
     def digest(self) -> str:
@@ -90,74 +130,30 @@ class Dataset:
         for x in (self.train_x, self.train_y, self.test_x, self.test_y):
             # Little-endian bytes, so that the digest does not depend on the machine.
             little = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("<"))
-            state.update(f"{little.dtype.str} {little.shape}\n".encode())
-            state.update(little.data)
+            kind = little.dtype.str if little.dtype.fields is None else str(little.dtype.descr)
+            state.update(f"{kind} {little.shape}\n".encode())
+            state.update(little.view(np.uint8).data if little.dtype.fields is not None else little.data)
         if self.owners is not None:
             state.update(b"owners\n" + np.ascontiguousarray(self.owners, dtype="<i8").tobytes())
         return state.hexdigest()
 
 
-def _describe(x: NDArray[Any]) -> str:
-    return f"{x.dtype} {' x '.join(map(str, x.shape))}"
+def _both(name: str, train_y: ArrayLike, test_y: ArrayLike, task: TaskKind | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    return as_targets(f"{name}: train_y", train_y, task), as_targets(f"{name}: test_y", test_y, task)
 
 
-def _check_inputs(what: str, x: NDArray[Any]) -> None:
-    if not isinstance(x, np.ndarray):
-        raise DataError(f"{what} is a {type(x).__name__}; expected a NumPy array")
-    image, real = x.dtype == np.uint8 and x.ndim == 4, x.dtype == np.float32 and x.ndim >= 2
-    if not (image or real):
-        raise DataError(
-            f"{what} is {_describe(x)}; expected uint8 images (samples x channels x height x width) or "
-            "float32 with samples first. Dataset.from_arrays converts the usual layouts"
-        )
-    if x.size == 0:
-        raise DataError(f"{what} is empty ({_describe(x)}); both splits need at least one sample")
-    if real and not np.isfinite(x).all():
-        bad = int(np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))[0])
-        raise DataError(f"{what} holds NaN or infinity, first in sample {bad}; clean the data first")
+def _outputs(train_y: NDArray[Any], test_y: NDArray[Any]) -> int:
+    """How many numbers a model answers with: one per class, or the values themselves."""
+    return train_y.shape[1] if train_y.ndim == 2 else int(max(train_y.max(initial=0), test_y.max(initial=0))) + 1
 
 
-def _check_labels(what: str, y: NDArray[Any], *, samples: int, classes: int) -> None:
-    if not isinstance(y, np.ndarray) or y.dtype != np.int64 or y.ndim != 1:
-        got = _describe(y) if isinstance(y, np.ndarray) else type(y).__name__
-        raise DataError(f"{what} is {got}; expected an int64 vector")
-    if len(y) != samples:
-        raise DataError(f"{what} has {len(y)} labels for {samples} inputs; expected one label per input")
-    if classes < 2:
-        raise DataError(f"{what}: {classes} class(es); expected at least two")
-    if y.min() < 0 or y.max() >= classes:
-        raise DataError(
-            f"{what} has labels from {y.min()} to {y.max()}; expected 0 to {classes - 1} for {classes} classes"
-        )
-
-
-def _inputs(what: str, given: ArrayLike) -> Inputs:
-    x = np.asarray(given)
-    if x.dtype.kind == "f":
-        x = x.astype(np.float32, copy=False)
-    elif x.dtype != np.uint8:
-        raise DataError(
-            f"{what} is {_describe(x)}; expected uint8 (0 to 255) or floats. Convert it first, "
-            "for example with x.astype(numpy.uint8)"
-        )
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS:
-        x = x.transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(x)
-
-
-def _numbered(what: str, given: ArrayLike) -> Labels:
+def _numbered(what: str, given: ArrayLike) -> tuple[Labels, tuple[str, ...] | None]:
+    """Owners by number, and their names where they were given by name."""
     names = np.asarray(given)
     if names.ndim != 1 or names.dtype.kind not in "iuUS":
-        raise DataError(f"{what} are {_describe(names)}; expected a vector of names or whole numbers")
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
-
-
-def _labels(what: str, given: ArrayLike) -> Labels:
-    y = np.asarray(given)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.dtype.kind not in "iu" or y.ndim != 1:
-        raise DataError(f"{what} is {_describe(y)}; expected a vector of integer labels counted from 0")
-    return y.astype(np.int64)
+        raise DataError(f"{what} are {describe(names)}; expected a vector of names or whole numbers")
+    if names.dtype.kind == "S":
+        names = np.char.decode(names, "utf-8")
+    found, numbers = np.unique(names, return_inverse=True)
+    plain = names.dtype.kind != "U" and np.array_equal(found, np.arange(len(found)))
+    return numbers.astype(np.int64), None if plain else tuple(map(str, found.tolist()))

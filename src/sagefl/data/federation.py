@@ -59,7 +59,7 @@ class Federation:
         safety: float = 0.0,
     ) -> Federation:
         """Deal the training split to `clients` and give every sample its role."""
-        parts = partitioner.assign(dataset.train_y, clients, stream(seed, "partition"))
+        parts = partitioner.assign(dataset.strata, clients, stream(seed, "partition"))
         roles = []
         for client, indices in enumerate(parts):
             try:
@@ -89,11 +89,11 @@ class Federation:
 
     @cached_property
     def label_counts(self) -> NDArray[np.int64]:
-        """How many samples of each class a client holds, all roles together (clients x classes)."""
+        """How many samples of each class (or tenth of the values) a client holds, all roles together, a row each."""
         owner = np.repeat(np.arange(self.clients), [len(roles) for roles in self.roles])
-        labels = self.dataset.train_y[np.concatenate([roles.all for roles in self.roles])]
-        flat = np.bincount(owner * self.dataset.classes + labels, minlength=self.clients * self.dataset.classes)
-        return flat.reshape(self.clients, self.dataset.classes)
+        labels = self.dataset.strata[np.concatenate([roles.all for roles in self.roles])]
+        kinds = self.dataset.classes if self.dataset.task == "classification" else int(labels.max()) + 1
+        return np.bincount(owner * kinds + labels, minlength=self.clients * kinds).reshape(self.clients, kinds)
 
     @cached_property
     def digest(self) -> str:

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import Labels
 from .errors import DataError
+from .targets import Labels
 
 Indices = NDArray[np.int64]
 

@@ -14,8 +14,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import Dataset, Inputs
+from .dataset import Dataset
 from .errors import DataError
+from .inputs import Inputs
 
 ShiftKind = Literal[
     "none",

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..streams import stream
-from .dataset import Dataset, Inputs
+from .dataset import Dataset
 from .errors import DataError
 from .federation import Federation
 from .groups import Assign, apportion, assign_groups
+from .inputs import describe
 from .partition import Indices, Owners, Partitioner
 from .roles import Roles, split_roles
 from .shifts import Place, Shift, ShiftKind, at_scale, chosen
@@ -70,9 +71,7 @@ def deal(
         grouping = Grouping(np.zeros(clients, np.int64), _noisy(kind, clients, seed), [np.arange(len(dataset.test_y))])
     else:
         shift, strength = chosen(kind.shift, kind.groups, kind.strength)
-        if shift.images and dataset.train_x.ndim != 4:
-            shape = " x ".join(map(str, dataset.input_shape))
-            raise DataError(f"shift = {kind.shift} is for images, and a sample of {dataset.name} is {shape} numbers")
+        _check_shift(kind.shift, shift, dataset)
         shares = kind.sizes or (1.0,) * kind.groups
         sizes = apportion(clients, shares)
         groups = assign_groups(sizes, kind.assign, neighbours, stream(seed, "world-groups"))
@@ -91,6 +90,19 @@ def deal(
                 federation, tests = _shifted(federation, groups, shift, places, order)
         grouping = Grouping(groups, _noisy(kind, clients, seed), tests)
     return Dealt(_with_noisy_labels(federation, grouping.noisy, kind.label_noise), grouping)
+
+
+def _check_shift(name: ShiftKind, shift: Shift, dataset: Dataset) -> None:
+    """Refuse a shift that these data cannot be changed by."""
+    if shift.images and dataset.train_x.ndim != 4:
+        shape = " x ".join(map(str, dataset.train_x.shape[1:])) or "a record of"
+        raise DataError(f"shift = {name} is for images, and a sample of {dataset.name} is {shape} numbers")
+    if shift.inputs is not None and dataset.train_x.dtype.name not in ("uint8", "float32"):
+        raise DataError(
+            f"shift = {name} changes pixels or floats, and {dataset.name} holds {describe(dataset.train_x)}"
+        )
+    if dataset.task == "regression" and (shift.labels is not None or name == "label-set"):
+        raise DataError(f"shift = {name} is about classes, and the targets of {dataset.name} are values")
 
 
 def _shifted(
@@ -117,8 +129,7 @@ def _shifted(
             train_y[roles.all] = names[groups[client], train_y[roles.all]]
         test_y = [names[place.group, data.test_y] for place in places]
     size = len(data.test_y)
-    every_test: Inputs = np.concatenate(test_x)  # type: ignore[assignment]  # numpy loses which of the two it is
-    seen = replace(data, train_x=train_x, train_y=train_y, test_x=every_test, test_y=np.concatenate(test_y))
+    seen = replace(data, train_x=train_x, train_y=train_y, test_x=np.concatenate(test_x), test_y=np.concatenate(test_y))
     return replace(federation, dataset=seen), [np.arange(size) + group * size for group in range(len(places))]
 
 
@@ -181,6 +192,8 @@ def _with_noisy_labels(federation: Federation, noisy: NDArray[np.bool_], share: 
     """
     if not share or not noisy.any():
         return federation
+    if federation.dataset.task == "regression":
+        raise DataError("world.label_noise is about classes, and the targets are values: leave it out")
     data, labels = federation.dataset, federation.dataset.train_y.copy()
     for client in np.flatnonzero(noisy).tolist():
         roles, rng = federation.roles[client], stream(federation.seed, "label-noise", client)

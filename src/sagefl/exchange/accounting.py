@@ -36,7 +36,7 @@ class Sizes:
         return cls(
             anchor_input=input_bytes,
             shared_block=4 * layout.shared_size,
-            full_model=4 * (layout.shared_size + layout.local_size),
+            full_model=4 * layout.full_size,
             outputs=outputs,
             mechanism=mechanism,
             reads={"head": 4 * layout.local_size, "last-layer": 4 * layout.last_layer_size, "sketch": 4 * SKETCH},
@@ -44,7 +44,7 @@ class Sizes:
 
     def answer(self, form: Scoring) -> int:
         """Bytes of one answer of this form."""
-        return perturbed(form, self.mechanism).size(self.outputs)
+        return perturbed(self.outputs.form(form), self.mechanism).size(self.outputs)
 
     def price(self, form: Scoring) -> float:
         """Bytes of one evaluation, input and answer, as a share of a pulled model's."""

@@ -1,12 +1,19 @@
 """The networks that clients train, and what a user's own module must provide.
 
-A model is an `nn.Module` whose parameters are split into a *shared* block omega, which is exchanged, and a local
-rest phi (the head), which never leaves the client. It has
+A model is made by `Model(shape, classes, **options)`. `shape` is that of one sample without the batch (a dictionary or
+tuple of shapes where a sample has several arrays); `classes` is the number of classes, in regression the number of
+values to be predicted; options come from `model.options` of the config. The result is an `nn.Module` with
 
-* `forward(x) -> logits`;
-* `shared`: the name prefixes of the shared parameters (or they are declared in the run's config);
-* optionally `loss(x, y) -> scalar` for training (default: cross-entropy of the logits);
+* `forward(x)`, which gives logits, N x classes, or predicted values, N x values. `x` is a batch: floats, whole numbers,
+  images as floats in [0, 1], or a dictionary or tuple of such tensors;
+* `shared`: the name prefixes of the parameters that are exchanged (omega); the rest (phi, the head) never leaves the
+  client. `"*"`, or no declaration at all, shares everything; `model.shared` in the run's config wins;
+* optionally `loss(x, y) -> scalar` for training (default: cross-entropy of logits, mean squared error of values);
 * optionally `latent(x)` and `head(z)`, needed for representation probes.
+
+Parameters with `requires_grad=False` are frozen: stored once for everybody, never trained, exchanged or checkpointed.
+Buffers that training changes (BatchNorm's running statistics) belong to the client, whose row keeps them; constant
+buffers are stored once.
 """
 
 from __future__ import annotations
@@ -15,6 +22,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cache
+from math import prod
 from typing import Any, cast
 
 import torch
@@ -24,6 +32,7 @@ from torch.nn import functional as F
 from ..errors import SageflError
 from ..references import load
 from ..selection.registry import add_entry_points, nearest
+from .targets import batch_loss
 
 ENTRY_POINTS = "sagefl.models"
 VECTOR = 8  # floats in a register of the usual CPU
@@ -135,9 +144,9 @@ class EncoderDecoder(nn.Module):
         return cast(Tensor, self.head(self.encoder(x)))
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy + beta * reconstruction error."""
+        """Cross-entropy (of values: squared error) + beta * reconstruction error."""
         z = self.encoder(x)
-        return F.cross_entropy(self.head(z), y) + self.beta * F.mse_loss(self.decoder(z), x)
+        return batch_loss(self.head(z), y) + self.beta * F.mse_loss(self.decoder(z), x)
 
 
 class Mlp(nn.Module):
@@ -145,11 +154,11 @@ class Mlp(nn.Module):
 
     shared = ("body",)
 
-    def __init__(self, shape: tuple[int, ...], classes: int, *, hidden: int = 32) -> None:
+    def __init__(self, shape: Any, classes: int, *, hidden: int = 32) -> None:
         super().__init__()
-        inputs = 1
-        for side in shape:
-            inputs *= side
+        if isinstance(shape, dict) or any(isinstance(side, tuple) for side in shape):
+            raise ModelError(f"mlp takes one array per sample, the data has several ({shape}): write a model for them")
+        inputs = prod(shape)
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU())
         self.head = nn.Linear(hidden, classes)
 
@@ -170,8 +179,11 @@ def _encoder_decoder(
     widths: tuple[int, ...] | None = None,
     beta: float = 1.0,
 ) -> nn.Module:
-    if len(shape) != 3:
-        raise ModelError(f"the encoder-decoder takes images (channels, height, width), the data is {shape}: use mlp")
+    if len(shape) != 3 or isinstance(shape, dict):
+        raise ModelError(
+            f"the encoder-decoder takes images (channels, height, width), the data is {shape}: use mlp, or give floats "
+            "as samples x channels x height x width"
+        )
     # The paper's two sizes: Fashion-MNIST 64-dim latent, width 16; CIFAR-10 128-dim latent, width 32.
     usual_latent, usual_widths = (128, (32, 64, 128)) if shape[0] == 3 else (64, (16, 32))
     images = (shape[0], shape[1], shape[2])
@@ -200,7 +212,7 @@ def _checked(name: str, offered: Any) -> Callable[..., nn.Module]:
     return cast("Callable[..., nn.Module]", offered)
 
 
-def build_model(name: str, shape: tuple[int, ...], classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
+def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
     """A fresh model whose initial weights depend only on `seed`. `name` is one of `models` or `module:callable`."""
     make = models().get(name) or _import(name)
     try:
@@ -225,32 +237,31 @@ def _import(name: str) -> Callable[..., nn.Module]:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse what a population cannot hold: all clients would share running statistics without noticing."""
+    """Refuse what a population cannot hold."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model must be a torch.nn.Module, got {type(model).__name__}")
-    for name, module in model.named_modules():
-        if getattr(module, "track_running_stats", False) and getattr(module, "running_mean", None) is not None:
-            raise ModelError(
-                f"{type(module).__name__} {name!r} keeps running statistics, which are neither trained nor exchanged "
-                "per client: use GroupNorm or LayerNorm, or track_running_stats=False"
-            )
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ModelError(f"parameter {name!r} has no shape yet: lazy modules cannot be laid out in a matrix")
-        if parameter.dtype != torch.float32:
+        if parameter.requires_grad and parameter.dtype != torch.float32:
             raise ModelError(f"parameter {name!r} is {parameter.dtype}: the population matrix is float32")
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy with parameters and buffers of its own, but for frozen parameters: those are stored once."""
+    return deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
 
 
 def plain(model: nn.Module) -> nn.Module:
     """A copy with torch's own layers, without the CPU shortcuts for single clients, which `vmap` refuses."""
-    copy = deepcopy(model)
+    copy = copied(model)
     for module in copy.modules():
         if isinstance(module, ChannelsLast | Doubling):
             module.plain = True
     return copy
 
 
-def training_loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The model's own loss if it has one, else cross-entropy."""
+def training_loss(model: nn.Module, x: Any, y: Tensor) -> Tensor:
+    """The model's own loss if it has one, else cross-entropy of labels or the mean squared error of values."""
     own = getattr(model, "loss", None)
-    return cast(Tensor, own(x, y)) if own is not None else F.cross_entropy(model(x), y)
+    return cast(Tensor, own(x, y)) if own is not None else batch_loss(model(x), y)

@@ -1,4 +1,4 @@
-"""All clients as one matrix: a row per client, parameters and Adam's moments alike.
+"""All clients as one matrix: a row per client; another row each for Adam's moments.
 
 Modules train through views of their row, mixing is arithmetic on rows, a checkpoint is a few tensors. `snapshots`
 holds the rows as published to neighbours after local training; older slots serve links with delay. Probes are
@@ -36,7 +36,7 @@ class Storage(Protocol):
 
 @dataclass
 class Population:
-    """Every client's numbers. `params`, `first`, `second`: clients x width; `steps`: clients; snapshots per age."""
+    """Every client's numbers. `params`: clients x width; `first`, `second`: its trained columns; `steps`: clients."""
 
     params: Tensor
     first: Tensor
@@ -71,8 +71,8 @@ class Population:
         snapshots = zeros(ages, clients, layout.width)
         return cls(
             params=zeros(clients, layout.width),
-            first=zeros(clients, layout.width),
-            second=zeros(clients, layout.width),
+            first=zeros(clients, layout.trained_width),
+            second=zeros(clients, layout.trained_width),
             steps=zeros(clients),
             snapshots=snapshots,
             voices=zeros(ages, clients, layout.width) if two_faced else snapshots,

@@ -32,10 +32,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from .models import plain, training_loss
-from .tasks import Answer, Confusion, Evaluate, Gram, InspectModels, Result, Task, Train, carry_out
+from .corpus import sliced
+from .models import copied, plain, training_loss
+from .tasks import Answer, Evaluate, Gram, InspectModels, Result, Task, Test, Train, carry_out
 from .training import LocalTraining, optimizer_step
-from .workbench import CHUNK, Indices, Workbench, as_input, finite, normal_gram
+from .workbench import CHUNK, Indices, Workbench, finite, normal_gram
 
 MOST = 256  # clients in a chunk; more only makes it larger, not faster
 SHARE = 0.5  # of the memory that is free, for a chunk
@@ -50,7 +51,7 @@ class _Calling(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, function: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    def forward(self, function: Callable[..., Tensor], *args: Any) -> Tensor:
         return function(self.model, *args)
 
 
@@ -81,7 +82,7 @@ class StackedBench:
         self.bench, self.device, self._fixed = bench, device, chunk
         self.model = plain(bench.model).to(device)
         self._calling = _Calling(self.model)
-        self._gradient_of_one = grad_and_value(self._loss)
+        self._gradient_of_one = grad_and_value(self._loss, has_aux=True)
         self._gradients = vmap(self._gradient_of_one)
         corpus, free = bench.corpus, SHARE * available_memory(device, bench)
         self._room = min(free, CPU_ROOM) if device.type == "cpu" else free
@@ -107,7 +108,7 @@ class StackedBench:
             stacked |= {Train: self.train}
         if self.inference_trouble is None:
             stacked |= {Answer: self.answer, InspectModels: self.inspect, Evaluate: self.evaluate}
-            stacked |= {Confusion: self.confusion, Gram: self.gram}
+            stacked |= {Test: self.test, Gram: self.gram}
         if tasks and (work := stacked.get(type(tasks[0]))) is not None:
             return work(tasks)
         return carry_out(tasks, self.bench)
@@ -128,7 +129,7 @@ class StackedBench:
                 trained = self._train_chunk([tasks[i].client for i in chosen], round)
                 for i, result in zip(chosen, trained, strict=True):
                     results[i] = result
-        self.bench.refuse_changed_buffers(self.model)
+        self.bench.refuse_changed_constants(self.model)
         return results
 
     def _train_chunk(self, clients: list[int], round: int) -> list[tuple[float, int]]:
@@ -146,8 +147,9 @@ class StackedBench:
         for epoch in range(o.epochs):
             orders = [self.bench.batches(client, round, epoch) for client in clients]
             seen += [len(order) for order in orders]
-            for start in range(0, max(map(len, orders)), o.batch_size):
-                for members, picks in _equal_batches(orders, start, o.batch_size):
+            batches = [o.batches(len(order)) for order in orders]
+            for number in range(max(map(len, batches))):
+                for members, picks in _equal_batches(orders, batches, number):
                     book.append((members, picks.shape[1], self._step(chunk, members, picks)))
         published = p.snapshots[p.slot(round)]
         for tensor, held in zip((published, *stored), (moved[0], *moved), strict=True):
@@ -159,22 +161,32 @@ class StackedBench:
 
     def _step(self, chunk: _Chunk, members: list[int], picks: Indices) -> Tensor:
         """One mini-batch of some clients of a chunk; returns their losses before it."""
-        index = torch.from_numpy(picks)
-        x, y = self._images(self._train_x, index), self._train_y[index.to(self.device)]
+        index, trained = torch.from_numpy(picks), self.bench.layout.trained
+        x, y = self._inputs(self._train_x, index), self._train_y[index.to(self.device)]
         rows = chunk.rows if len(members) == len(chunk.rows) else chunk.rows[members]
-        gradients, losses = self._gradients(self._views(rows), x, y)
+        with self.bench.options.lower:
+            gradients, (losses, state) = self._gradients(self._views(rows), self._views(rows, state=True), x, y)
         flat = chunk.gradient[: len(members)]
         for name, view in self._views(flat).items():
             view.copy_(gradients[name])
         with torch.no_grad():
+            for name, view in self._views(rows, state=True).items():
+                view.copy_(state[name])
+            if state and rows is not chunk.rows:
+                chunk.rows[members] = rows
             mine, first, second, steps = chunk.of(members)
-            optimizer_step(self.bench.options, mine, flat.unbind(), first, second, steps)
+            mine, flats = [row[trained] for row in mine], [row[trained] for row in flat.unbind()]
+            optimizer_step(self.bench.options, mine, flats, first, second, steps)
         kept: Tensor = losses.detach()
         return kept
 
-    def _loss(self, views: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        loss: Tensor = functional_call(self._calling, views, (training_loss, x, y))
-        return loss
+    def _loss(
+        self, views: dict[str, Tensor], state: dict[str, Tensor], x: Any, y: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and the buffers as training leaves them."""
+        fresh = {name: buffer.clone() for name, buffer in state.items()}
+        loss: Tensor = functional_call(self._calling, views | fresh, (training_loss, x, y))
+        return loss, fresh
 
     # Inference ----------------------------------------------------------------------------------------------------
 
@@ -200,19 +212,19 @@ class StackedBench:
             self._each(asked, self._train_x, "forward", lambda _, out: self.bench.judge(out, task.indices, task.metric))
         )
 
-    def evaluate(self, tasks: Sequence[Evaluate]) -> list[tuple[int, float]]:
+    def evaluate(self, tasks: Sequence[Evaluate]) -> list[tuple[float, float]]:
         """`Evaluate` of many clients; mixtures one by one."""
         if any(task.ensemble for task in tasks):
             return carry_out(tasks, self.bench)
         asked = [(self.bench.population.params[task.client], task.indices) for task in tasks]
         return self._each(asked, self._train_x, "forward", lambda i, out: self.bench.evaluate(out, tasks[i].indices))
 
-    def confusion(self, tasks: Sequence[Confusion]) -> list[Any]:
-        """`Confusion` of many clients, who usually see the same images; mixtures one by one."""
+    def test(self, tasks: Sequence[Test]) -> list[Any]:
+        """`Test` of many clients, who usually see the same samples; mixtures one by one."""
         if any(task.ensemble for task in tasks):
             return carry_out(tasks, self.bench)
         asked = [(self.bench.population.params[task.client], task.subset) for task in tasks]
-        return self._each(asked, self._test_x, "forward", lambda i, out: self.bench.confusion(out, tasks[i].subset))
+        return self._each(asked, self._test_x, "forward", lambda i, out: self.bench.tally(out, tasks[i].subset))
 
     def gram(self, tasks: Sequence[Gram]) -> list[Any]:
         """`Gram` of many clients."""
@@ -252,23 +264,22 @@ class StackedBench:
         one = all(s is samples[0] for s in samples)
         longest = max(map(len, samples))
         picks = samples[0] if one else _padded(samples, longest)
-        index, views = torch.from_numpy(picks), self._views(rows)
+        index, views = torch.from_numpy(picks), self._views(rows) | self._views(rows, state=True)
         forward = vmap(partial(_output, part), in_dims=(None, 0, None if one else 0))
         self.model.eval()
         with torch.no_grad():
             starts = range(0, longest, CHUNK)
-            parts = [forward(self._calling, views, self._images(images, index[..., s : s + CHUNK])) for s in starts]
+            parts = [forward(self._calling, views, self._inputs(images, index[..., s : s + CHUNK])) for s in starts]
             return torch.cat(parts, dim=1)
 
     # Tools --------------------------------------------------------------------------------------------------------
 
-    def _views(self, rows: Tensor) -> dict[str, Tensor]:
-        """The parameters of many rows as views, by the names `_Calling` knows them by."""
-        slots = self.bench.layout.slots
-        return {f"model.{s.name}": rows[:, s.start : s.start + s.size].view(len(rows), *s.shape) for s in slots}
+    def _views(self, rows: Tensor, *, state: bool = False) -> dict[str, Tensor]:
+        """The parameters (or buffers) of many rows as views, by the names `_Calling` knows them by."""
+        return {f"model.{s.name}": s.of(rows) for s in self.bench.layout.slots if bool(s.buffer) == state}
 
-    def _images(self, images: Tensor, index: Tensor) -> Tensor:
-        return as_input(images[index.to(images.device)].to(self.device))
+    def _inputs(self, samples: Tensor, index: Tensor) -> Any:
+        return self.bench.corpus.form.inputs(samples[index.to(samples.device)].to(self.device))
 
     def _fit(self, samples: int, rows: int) -> int:
         """How many clients a chunk may hold when each needs so many samples and copies of its row."""
@@ -278,26 +289,29 @@ class StackedBench:
 
     # Trying out ---------------------------------------------------------------------------------------------------
 
-    def _trial(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _trial(self) -> tuple[Tensor, Any, Tensor]:
         """Two clients with different weights and three samples each."""
         row = self.bench.layout.flatten(self.bench.model).to(self.device)
         index = torch.arange(6).remainder(len(self._train_y)).view(2, 3)
-        x, y = self._images(self._train_x, index), self._train_y[index.to(self.device)]
-        return torch.stack([row, 0.9 * row]), x, y
+        x, y = self._inputs(self._train_x, index), self._train_y[index.to(self.device)]
+        rows = torch.stack([row, row])
+        rows[1, self.bench.layout.trained] *= 0.9
+        return rows, x, y
 
     def _try_training(self) -> str | None:
         """What is wrong with stacked training of this model: one step of two clients, both ways."""
         rows, x, y = self._trial()
         self.model.train()
         try:
-            gradients, losses = self._gradients(self._views(rows), x, y)
+            gradients, (losses, states) = self._gradients(self._views(rows), self._views(rows, state=True), x, y)
             for i in range(2):
-                one = {name: view[0] for name, view in self._views(rows[i : i + 1]).items()}
-                gradient, loss = self._gradient_of_one(one, x[i], y[i])
+                one, kept = self._views(rows[i]), self._views(rows[i], state=True)
+                gradient, (loss, state) = self._gradient_of_one(one, kept, sliced(x, i), y[i])
                 _agree(losses[i], loss)
-                for name, part in gradient.items():
-                    _agree(gradients[name][i], part)
-            self.bench.refuse_changed_buffers(self.model)
+                for ours, theirs in ((gradients, gradient), (states, state)):
+                    for name, part in theirs.items():
+                        _agree(ours[name][i].double(), part.double())
+            self.bench.refuse_changed_constants(self.model)
         except Exception as error:  # from vmap or a user's module; working client by client will show it in full
             return f"the model's training cannot be stacked: {_first_line(error)}"
         return None
@@ -307,15 +321,15 @@ class StackedBench:
         rows, x, _ = self._trial()
         self._unmoved_by_company = False
         self.model.eval()
-        views = self._views(rows)
+        views = self._views(rows) | self._views(rows, state=True)
         try:
             for part in ("forward", *(["latent"] if hasattr(self.model, "latent") else [])):
                 forward = partial(_output, part)
                 with torch.no_grad():
                     stacked = vmap(forward, in_dims=(None, 0, 0))(self._calling, views, x)
                     one = {name: view[0] for name, view in views.items()}
-                    _agree(stacked[0], forward(self._calling, one, x[0]))
-                    fewer = forward(self._calling, one, x[0, :2])
+                    _agree(stacked[0], forward(self._calling, one, sliced(x, 0)))
+                    fewer = forward(self._calling, one, sliced(sliced(x, 0), slice(2)))
             self._unmoved_by_company = _alike(fewer, stacked[0, :2])
         except Exception as error:
             return f"the model's inference cannot be stacked: {_first_line(error)}"
@@ -330,14 +344,18 @@ class StackedBench:
             floats += output.numel() if isinstance(output, Tensor) else 0
 
         _, x, y = self._trial()
-        leaves = [m for m in self.model.modules() if not list(m.children())]
+        model = copied(self.model)  # buffers may change
+        leaves = [m for m in model.modules() if not list(m.children())]
         handles = [m.register_forward_hook(count) for m in leaves]
         # A model that fails here also fails in training, with a better explanation.
         with suppress(Exception), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            training_loss(self.model, x[0], y[0])
+            training_loss(model, sliced(x, 0), y[0])
         for handle in handles:
             handle.remove()
-        return 4 * (3 * floats // len(x[0]) + 2 * x[0, 0].numel())
+        given = sum(
+            t[0, 0].numel() for t in ([x] if isinstance(x, Tensor) else x.values() if isinstance(x, dict) else x)
+        )
+        return 4 * (3 * floats // len(y[0]) + 2 * given)
 
 
 def available_memory(device: torch.device, bench: Workbench) -> float:
@@ -364,14 +382,16 @@ def clients_that_fit(free: float, each: int) -> int:
     return int(1 << (fit.bit_length() - 1))
 
 
-def _equal_batches(orders: Sequence[Indices], start: int, size: int) -> Iterator[tuple[list[int], Indices]]:
-    """The batches that begin at `start`, stacked by exact length, and whose they are."""
+def _equal_batches(
+    orders: Sequence[Indices], batches: Sequence[list[slice]], number: int
+) -> Iterator[tuple[list[int], Indices]]:
+    """The batches of this number, stacked by exact length, and whose they are."""
     members: dict[int, list[int]] = {}
-    for i, order in enumerate(orders):
-        if (length := min(size, len(order) - start)) > 0:
-            members.setdefault(length, []).append(i)
-    for length, group in sorted(members.items(), reverse=True):
-        yield group, np.stack([orders[i][start : start + length] for i in group])
+    for i, mine in enumerate(batches):
+        if number < len(mine):
+            members.setdefault(mine[number].stop - mine[number].start, []).append(i)
+    for _, group in sorted(members.items(), reverse=True):
+        yield group, np.stack([orders[i][batches[i][number]] for i in group])
 
 
 def _padded(samples: Sequence[Indices], longest: int) -> Indices:
@@ -382,7 +402,7 @@ def _padded(samples: Sequence[Indices], longest: int) -> Indices:
     return picks
 
 
-def _output(part: str, calling: _Calling, views: dict[str, Tensor], x: Tensor) -> Tensor:
+def _output(part: str, calling: _Calling, views: dict[str, Tensor], x: Any) -> Tensor:
     """What one function of the model gives; its forward is called as the model, so that hooks run."""
     out: Tensor = functional_call(
         calling, views, (lambda model, x: model(x) if part == "forward" else getattr(model, part)(x), x)

@@ -118,7 +118,8 @@ class Train(Task[tuple[float, int]]):
                     loss = run_epoch(bench.model, local, moments, *bench.samples(order), o, bench.hooks)
                     total += loss / bench.hooks.phases
                 seen += len(order)
-        bench.refuse_changed_buffers(bench.model)
+        bench.layout.keep_state(bench.model, row)
+        bench.refuse_changed_constants(bench.model)
         p.snapshots[p.slot(self.round), self.client].copy_(row)
         return total / seen, seen
 
@@ -221,20 +222,20 @@ class Ensemble(NamedTuple):
         return [Row("snapshots", peer, self.round - age) for peer, age, _ in self.members]
 
     def infer(self, bench: Workbench, client: int, images: Tensor, indices: Indices) -> Tensor:
-        """Logarithms of the mixture's probabilities."""
+        """What the mixture predicts: logarithms of its probabilities, or values."""
         p = bench.population
         parts = [(p.params[client], 1.0 - sum(weight for _, _, weight in self.members))]
         parts += [(p.snapshots[p.slot(self.round, age), peer], weight) for peer, age, weight in self.members]
-        mixture: Tensor | float = 0.0
+        outs = []
         for row, weight in parts:
             bench.layout.bind(bench.model, row)
-            mixture = mixture + weight * bench.infer(images, indices).softmax(1)
-        return torch.as_tensor(mixture).clamp(min=1e-30).log()
+            outs.append((bench.infer(images, indices), weight))
+        return bench.corpus.targets.together(outs)
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluate(Task[tuple[int, float]]):
-    """(number right, mean clipped cross-entropy) of the present row, or of a mixture with others, on own samples."""
+class Evaluate(Task[tuple[float, float]]):
+    """How good the present row, or a mixture with others, is on own samples: (number right, mean clipped loss)."""
 
     indices: Indices
     ensemble: Ensemble | None = None
@@ -243,14 +244,14 @@ class Evaluate(Task[tuple[int, float]]):
         """Those of the mixture."""
         return self.ensemble.rows() if self.ensemble else ()
 
-    def run(self, bench: Workbench) -> tuple[int, float]:
-        """Inference with labels."""
+    def run(self, bench: Workbench) -> tuple[float, float]:
+        """Inference with targets; of values the first number is the sum of absolute errors."""
         return bench.evaluate(_predict(bench, self, bench.corpus.train_x, self.indices), self.indices)
 
 
 @dataclass(frozen=True, eq=False)
-class Confusion(Task[npt.NDArray[np.int64]]):
-    """Confusion matrix (true x predicted) of the present row on the shared test set."""
+class Test(Task[npt.NDArray[Any]]):
+    """The present row on the shared test set: its confusion matrix (true x predicted), or sums of errors."""
 
     subset: Indices
     ensemble: Ensemble | None = None
@@ -259,13 +260,13 @@ class Confusion(Task[npt.NDArray[np.int64]]):
         """Those of the mixture."""
         return self.ensemble.rows() if self.ensemble else ()
 
-    def run(self, bench: Workbench) -> npt.NDArray[np.int64]:
-        """Inference with labels."""
-        return bench.confusion(_predict(bench, self, bench.corpus.test_x, self.subset), self.subset)
+    def run(self, bench: Workbench) -> npt.NDArray[Any]:
+        """Inference with targets."""
+        return bench.tally(_predict(bench, self, bench.corpus.test_x, self.subset), self.subset)
 
 
-def _predict(bench: Workbench, task: Evaluate | Confusion, images: Tensor, indices: Indices) -> Tensor:
-    """Logits of the present row, or of the mixture."""
+def _predict(bench: Workbench, task: Evaluate | Test, images: Tensor, indices: Indices) -> Tensor:
+    """Outputs of the present row, or of the mixture."""
     if task.ensemble is not None:
         return task.ensemble.infer(bench, task.client, images, indices)
     bench.layout.bind(bench.model, bench.population.params[task.client])

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from .corpus import sliced
 from .layout import Layout
 from .models import training_loss
 
 Optimizer = Literal["adam", "sgd"]
+Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,21 @@ class TrainingOptions:
     optimizer: Optimizer = "adam"
     momentum: float = 0.0  # of SGD
     weight_decay: float = 0.0  # added to the gradient, as torch's Adam and SGD do
+    precision: Precision = "float32"  # of the forward pass; weights and their steps are float32
+    join_last: bool = False  # a last batch of one sample goes with the one before it: a layer needs more than one
+
+    def batches(self, samples: int) -> list[slice]:
+        """The batches of an epoch of so many samples."""
+        size = self.batch_size
+        starts = list(range(0, samples, size))
+        if self.join_last and len(starts) > 1 and samples - starts[-1] == 1:
+            del starts[-1]
+        return [slice(a, b) for a, b in zip(starts, [*starts[1:], samples], strict=True)]
+
+    @property
+    def lower(self) -> torch.autocast:
+        """The context of forward passes in training."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bfloat16")
 
 
 @dataclass
@@ -67,12 +84,12 @@ class LocalTraining:
     def begin(self, local: Local, model: nn.Module) -> None:
         """Before the first batch of an epoch."""
 
-    def loss(self, local: Local, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, local: Local, model: nn.Module, x: Any, y: Tensor) -> Tensor:
         """The loss of one batch."""
         return training_loss(model, x, y)
 
     def columns(self, local: Local) -> slice:
-        """Which columns this batch's step moves; the others, moments included, stay as they are."""
+        """Which columns of the row this batch's step moves; the others, moments included, stay as they are."""
         return slice(None)
 
     def gradient(self, local: Local) -> None:
@@ -118,28 +135,28 @@ def run_epoch(
     model: nn.Module,
     local: Local,
     moments: tuple[Tensor, Tensor, Tensor],
-    x: Tensor,
+    x: Any,
     y: Tensor,
     options: TrainingOptions,
     hooks: LocalTraining,
 ) -> float:
     """Train on (x, y) in the given order; returns the loss summed over samples. `moments`: first, second, step."""
-    size = options.batch_size
-    local.batches = -(-len(x) // size)
+    batches = options.batches(len(y))
+    local.batches = len(batches)
     total = 0.0
     hooks.begin(local, model)
-    for batch in range(local.batches):
-        local.batch = batch
-        xb, yb = x[batch * size : (batch + 1) * size], y[batch * size : (batch + 1) * size]
+    for local.batch, part in enumerate(batches):
+        xb, yb = sliced(x, part), y[part]
         local.gradient.zero_()
-        loss = hooks.loss(local, model, xb, yb)
+        with options.lower:
+            loss = hooks.loss(local, model, xb, yb)
         torch.autograd.backward(loss)
         hooks.gradient(local)
         with torch.no_grad():
             first, second, step = moments
-            c = hooks.columns(local)
-            optimizer_step(options, [local.row[c]], [local.gradient[c]], [first[c]], [second[c]], [step])
+            c, m = local.layout.columns(hooks.columns(local))
+            optimizer_step(options, [local.row[c]], [local.gradient[c]], [first[m]], [second[m]], [step])
             hooks.stepped(local)
-        total += float(loss.detach()) * len(xb)
+        total += float(loss.detach()) * len(yb)
     hooks.end(local, model)
     return total

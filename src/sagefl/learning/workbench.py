@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from math import log
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..streams import stream
+from .corpus import Corpus, model_input
 from .layout import Layout
 from .models import ModelError
 from .population import Population
@@ -27,40 +25,6 @@ Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 CHUNK = 512  # inference batch; part of what makes results repeatable, so not a setting
 PULSE = 256  # images on which representations are compared
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """The samples as tensors (uint8 or float32 images) and which of them each client trains on."""
-
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-    classes: int
-    shards: Sequence[Indices]  # training indices per client; anchors and evaluation samples are not in them
-
-    @classmethod
-    def of(
-        cls,
-        arrays: Sequence[npt.NDArray[np.generic]],
-        classes: int,
-        shards: Sequence[Indices],
-        *,
-        shared_memory: bool = False,
-    ) -> Corpus:
-        """From training inputs, their labels, test inputs, their labels; shared memory lets workers see one copy."""
-        train_x, train_y, test_x, test_y = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
-        if shared_memory:
-            for tensor in (train_x, train_y, test_x, test_y):
-                tensor.share_memory_()  # type: ignore[no-untyped-call]
-        return cls(train_x, train_y, test_x, test_y, classes, shards)
-
-
-def clipped_ce(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy clipped at 2 log(classes) and scaled to [0, 1]: a uniform guess scores one half, NaN scores 1."""
-    ceiling = 2 * log(logits.shape[-1])
-    return F.cross_entropy(logits, y, reduction="none").nan_to_num(nan=ceiling).clamp(max=ceiling) / ceiling
 
 
 class Workbench:
@@ -79,7 +43,8 @@ class Workbench:
         self.model, self.layout, self.population, self.corpus = model, layout, population, corpus
         self.options, self.hooks, self.seed = options, hooks, seed
         self.gradient = torch.zeros(layout.width)
-        self._buffers = {name: b.clone() for name, b in model.named_buffers()}
+        kept = {slot.name for slot in layout.slots if slot.buffer}
+        self._constants = {name: b.clone() for name, b in model.named_buffers() if name not in kept}
 
     def speak_as(self, client: int, round: int, age: int = 0) -> None:
         """Let the model speak as `client` did when it last published (`age` rounds ago)."""
@@ -104,10 +69,10 @@ class Workbench:
             order = order[: self.options.max_batches * self.options.batch_size]
         return shard[order]
 
-    def samples(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Training inputs and labels."""
+    def samples(self, indices: Indices) -> tuple[Any, Tensor]:
+        """Training inputs and targets."""
         picked = torch.from_numpy(indices)
-        return as_input(self.corpus.train_x[picked]), self.corpus.train_y[picked]
+        return self.corpus.form.inputs(self.corpus.train_x[picked]), self.corpus.train_y[picked]
 
     def infer(self, images: Tensor, indices: Indices, part: str = "forward") -> Tensor:
         """The bound model's logits, or what another of its functions gives (`latent`), in fixed chunks."""
@@ -115,7 +80,7 @@ class Workbench:
         with torch.inference_mode():
             outs = []
             for start in range(0, len(indices), CHUNK):
-                x = as_input(images[torch.from_numpy(indices[start : start + CHUNK])])
+                x = self.corpus.form.inputs(images[torch.from_numpy(indices[start : start + CHUNK])])
                 outs.append(self.model(x) if part == "forward" else self.part(part)(x))
             return torch.cat(outs)
 
@@ -140,38 +105,30 @@ class Workbench:
             average[shared] = ((parts / parts.sum())[:, None] * blocks).sum(0)
         return average
 
-    def judge(self, logits: Tensor, indices: Indices, metric: str) -> Any:
-        """One full model on own samples: its 0-1 risk, its mean cross-entropy, or all its losses."""
-        y = self.corpus.train_y[torch.from_numpy(indices)]
-        if metric == "error":
-            return float((logits.argmax(1) != y).double().mean())
-        losses = F.cross_entropy(logits, y, reduction="none").double()
-        return losses.numpy() if metric == "losses" else float(losses.mean())
+    def judge(self, out: Tensor, indices: Indices, metric: str) -> Any:
+        """One full model on own samples: its risk, its mean training loss, or all its losses."""
+        return self.corpus.targets.judge(out, self.corpus.train_y[torch.from_numpy(indices)], metric)
 
-    def evaluate(self, logits: Tensor, indices: Indices) -> tuple[int, float]:
-        """(number right, mean clipped cross-entropy) of logits on training-split samples."""
-        y = self.corpus.train_y[torch.from_numpy(indices)]
-        return int((logits.argmax(1) == y).sum()), float(clipped_ce(logits, y).mean())
+    def evaluate(self, out: Tensor, indices: Indices) -> tuple[float, float]:
+        """What outputs on training-split samples are worth: (number right or sum of errors, mean clipped loss)."""
+        return self.corpus.targets.own(out, self.corpus.train_y[torch.from_numpy(indices)])
 
-    def confusion(self, logits: Tensor, subset: Indices) -> npt.NDArray[np.int64]:
-        """Confusion matrix (true x predicted) of logits on test images."""
-        truth = self.corpus.test_y[torch.from_numpy(subset)].numpy()
-        classes = self.corpus.classes
-        flat = np.bincount(truth * classes + logits.argmax(1).numpy(), minlength=classes * classes)
-        return flat.reshape(classes, classes)
+    def tally(self, out: Tensor, subset: Indices) -> npt.NDArray[Any]:
+        """Sums over test samples: the confusion matrix (true x predicted), or sums of errors."""
+        return self.corpus.targets.tally(out, self.corpus.test_y[torch.from_numpy(subset)])
 
     @property
     def pulse(self) -> Indices:
         """The test images on which representations are compared."""
         return np.arange(min(PULSE, len(self.corpus.test_x)))
 
-    def refuse_changed_buffers(self, model: nn.Module) -> None:
-        """Buffers are constants: refuse a model (this one or a copy of it) that has changed one."""
-        for name, buffer in model.named_buffers():
-            if not torch.equal(buffer.cpu(), self._buffers[name]):
+    def refuse_changed_constants(self, model: nn.Module) -> None:
+        """Buffers that the first batch left alone are constants, stored once: refuse a model that has changed one."""
+        for name, constant in self._constants.items():
+            if not torch.equal(model.get_buffer(name).cpu(), constant):
                 raise ModelError(
-                    f"buffer {name!r} changed during training: buffers are constants shared by all clients; "
-                    "make it a parameter, or use a layer without running state"
+                    f"buffer {name!r} changed during training, but not in the first batch, and was taken for a "
+                    "constant that all clients share: change it from the first batch on, or make it a parameter"
                 )
 
 
@@ -181,7 +138,7 @@ def latent_shape(model: nn.Module, sample: npt.NDArray[np.generic]) -> tuple[int
     if latent is None:
         return None
     with torch.inference_mode():
-        return tuple(latent(torch.from_numpy(sample).float()).shape[1:])
+        return tuple(latent(model_input(sample)).shape[1:])
 
 
 def normal_gram(latents: Tensor) -> Floats:
@@ -197,8 +154,3 @@ def finite(values: Sequence[Any]) -> npt.NDArray[np.float64]:
     """A model that has diverged measures badly, not NaN: rules must be able to compare it."""
     worst = float(np.finfo(np.float32).max)
     return np.nan_to_num(np.array(values, dtype=np.float64), nan=worst, posinf=worst)
-
-
-def as_input(images: Tensor) -> Tensor:
-    """uint8 images as floats in [0, 1]; floats as they are."""
-    return images.float().div_(255) if images.dtype == torch.uint8 else images

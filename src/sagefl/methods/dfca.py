@@ -100,7 +100,7 @@ class StartCopies(Task[None]):
         for number, copy in enumerate(copies(bench, self.client, self.k)):
             copy.copy_(bench.population.params[self.client])
             order = torch.Generator().manual_seed(number)
-            for slot in bench.layout.slots if number else ():
+            for slot in (slot for slot in bench.layout.slots if number and not slot.buffer):
                 entries = copy[slot.start : slot.start + slot.size]
                 entries.copy_(entries[torch.randperm(slot.size, generator=order)])
 
@@ -154,7 +154,8 @@ class RunningAverages(Task[None]):
         counts = [1] * self.k
         for peer, age, cluster in self.arrivals:
             counts[cluster] += 1
-            mine[cluster].lerp_(p.snapshots[p.slot(self.round, age), peer], 1.0 / counts[cluster])
+            arrived = p.snapshots[p.slot(self.round, age), peer, bench.layout.trained]
+            mine[cluster][bench.layout.trained].lerp_(arrived, 1.0 / counts[cluster])
 
 
 class DFCA(Method):

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from ..learning.targets import batch_loss
 from ..learning.training import Local, LocalTraining
 from ..selection import ME, Deciding, Draws, Exchange, Hood, Read, Reason, Selector, State, option
 from ..selection.ranking import best, cosines
@@ -70,6 +71,8 @@ class SelfDistillation(LocalTraining):
         with torch.no_grad():
             target = functional_call(model, local.layout.views(teacher), (x,))
         model.train()
+        if y.is_floating_point():  # values have no temperature: the teacher's are targets
+            return own + self.mu * batch_loss(model(x), target)
         soft, hard = model(x) / self.temperature, target / self.temperature
         divergence = F.kl_div(soft.log_softmax(1), hard.log_softmax(1), reduction="batchmean", log_target=True)
         return own + self.mu * self.temperature**2 * divergence

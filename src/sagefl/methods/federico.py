@@ -27,9 +27,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..exchange import ExchangeLayer, Mix, Sizes, Traffic, account
+from ..learning.corpus import sliced
+from ..learning.targets import sample_losses
 from ..learning.tasks import Row, Task, Tasks
 from ..learning.workbench import Indices, Workbench
 from ..selection import ME, Deciding, Draws, Exchange, Hood, Inspect, Outcome, Reason, Selector, State, option
@@ -142,7 +143,7 @@ class Differentiate(Task[None]):
             bench.layout.bind(bench.model, row.clone(), bench.gradient)
             for start in range(0, len(y), bench.options.batch_size):
                 part = slice(start, start + bench.options.batch_size)
-                each = F.cross_entropy(bench.model(x[part]), y[part], reduction="none")
+                each = sample_losses(bench.model(sliced(x, part)), y[part])
                 torch.autograd.backward((each * torch.from_numpy(r[part]).float()).sum() / len(y))
             p.extras[RETURNED][self.client, place * width : (place + 1) * width].copy_(bench.gradient.nan_to_num())
 
@@ -169,7 +170,8 @@ class StepAgainst(Task[None]):
         p, width = bench.population, bench.layout.width
         for client, place in self.parts:
             gradient = p.extras[RETURNED][client, place * width : (place + 1) * width]
-            p.params[self.client].add_(gradient, alpha=-self.rate)
+            trained = bench.layout.trained
+            p.params[self.client, trained].add_(gradient[trained], alpha=-self.rate)
 
 
 class Federico(Method):

@@ -160,15 +160,16 @@ class Consultation:
     def _fetch_losses(self, neighbour: Neighbour, columns: Indices, form: Scoring) -> None:
         """Ask one neighbour about some anchors, in as many calls as it demands, and score what it says."""
         most = min(neighbour.description.max_anchors, 4096)
-        travels, learner = perturbed(form, self.mechanism), self.learner
+        learner, asked = self.learner, self.learner.outputs.form(form)
+        travels = perturbed(asked, self.mechanism)
         for start in range(0, len(columns), most):
             part = columns[start : start + most]
             indices = self.anchors[part]
-            raw = neighbour.client.probe(form, learner.dataset.train_x[indices], neighbour.digest)
+            raw = neighbour.client.probe(asked, learner.dataset.train_x[indices], neighbour.digest)
             answers = decode_answers(travels, raw, len(part), learner.outputs)
             if form.at_home:
                 self._latents.setdefault(neighbour.number, {}).update(zip(part.tolist(), answers, strict=True))
-                self._form = form
+                self._form = asked
             with _SCORING:
                 losses = learner.score(self.round, answers, indices, travels)
             self.desk.file(neighbour.number, part, form, checked_losses(losses))

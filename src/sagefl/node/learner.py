@@ -12,18 +12,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
 
-from ..data import IID, Dataset, Federation, load
+from ..data import IID, Dataset, Federation
 from ..exchange import Mix, Sizes
+from ..learning.corpus import Corpus
 from ..learning.layout import Layout
 from ..learning.measuring import measure
 from ..learning.models import build_model
 from ..learning.population import Population
-from ..learning.tasks import Answer, Evaluate, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
+from ..learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
 from ..learning.training import LocalTraining, TrainingOptions
-from ..learning.workbench import Corpus, Workbench, latent_shape
-from ..runs.columns import Evaluation
+from ..learning.trial import try_out
+from ..learning.workbench import Workbench, latent_shape
+from ..runs.columns import Errors, Evaluation, evaluation
 from ..selection.private import RandomisedResponse
 from ..selection.scoring import Outputs, Scoring
 from ..streams import stream
@@ -40,7 +43,7 @@ class Learner:
 
     def __init__(self, config: NodeConfig, hooks: LocalTraining, dataset: Dataset | None = None) -> None:
         self.config = config
-        self.dataset = dataset or load(config.data.dataset)
+        self.dataset = config.data.load() if dataset is None else config.data.meant(dataset)
         dealt = IID() if config.clients == 1 else config.data.partitioner(self.dataset)  # one client: all data are its
         self.federation = Federation.build(
             self.dataset,
@@ -55,7 +58,9 @@ class Learner:
         self.model: nn.Module = build_model(
             config.model.name, self.dataset.input_shape, self.dataset.classes, config.seed, config.model.options
         )
-        self.layout = Layout.of(self.model, config.model.shared)
+        self.trial = try_out(self.model, self.dataset.train_x, self.dataset.train_y, self.dataset.classes)
+        exchanged = config.model.buffers == "exchanged"
+        self.layout = Layout.of(self.model, config.model.shared, self.trial.state, exchange_state=exchanged)
         self.rows: dict[int, int] = {}  # neighbour -> its row of the snapshots
         self.population = Population.allocate(self.layout, 1)
         self.population.reset(self.layout.flatten(self.model))
@@ -67,7 +72,7 @@ class Learner:
     @property
     def outputs(self) -> Outputs:
         """What the model says about one input."""
-        return Outputs(self.dataset.classes, prod(self.latent_shape or (0,)))
+        return Outputs(self.dataset.classes, prod(self.latent_shape or (0,)), self.dataset.clipped_at)
 
     def seat(self, numbers: Iterable[int]) -> None:
         """Make room for what these neighbours will send; only snapshots have rows for them, checkpoints have not."""
@@ -107,12 +112,16 @@ class Learner:
 
     def finite(self) -> bool:
         """Whether every parameter is a number."""
-        return bool(self.population.params[ME].isfinite().all())
+        return all(bool(view.isfinite().all()) for view in self.layout.views(self.population.params[ME]).values())
 
     def safety_errors(self) -> tuple[int, int]:
         """(errors, samples) of the present row on the samples that nobody else ever sees."""
         samples = self.roles.safety[:SAFETY]
-        right = Evaluate(ME, samples).run(self.bench)[0] if len(samples) else 0
+        if not len(samples):
+            return 0, 0
+        self.layout.bind(self.model, self.population.params[ME])
+        out = self.bench.infer(self.bench.corpus.train_x, samples)
+        right = self.bench.corpus.targets.right(out, self.bench.corpus.train_y[torch.from_numpy(samples)])
         return len(samples) - right, len(samples)
 
     # What neighbours sent -----------------------------------------------------------------------------------------
@@ -166,9 +175,10 @@ class Learner:
         """Carry out tasks on this node's rows, one after another."""
         return carry_out(tasks, self.bench)
 
-    def evaluate(self, *, last: bool) -> Evaluation:
+    def evaluate(self, *, last: bool) -> Evaluation | Errors:
         """This node's predictor on the shared test set and on its own held-out samples."""
-        return Evaluation(*measure(self, {ME: self._test_subset(last)}, {ME: self.roles.eval}))
+        targets = self.bench.corpus.targets
+        return evaluation(measure(self, targets, {ME: self._test_subset(last)}, {ME: self.roles.eval}))
 
     def sizes(self, mechanism: RandomisedResponse | None) -> Sizes:
         """Bytes of what moves."""
@@ -181,10 +191,12 @@ class Learner:
 
     def _corpus(self) -> Corpus:
         d = self.dataset
-        return Corpus.of((d.train_x, d.train_y, d.test_x, d.test_y), d.classes, [self.roles.train])
+        arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
+        return Corpus.of(arrays, d.classes, [self.roles.train], clip=d.clipped_at)
 
     def _options(self) -> TrainingOptions:
-        return TrainingOptions(**self.config.training.model_dump(), rounds=self.config.rounds)
+        c = self.config
+        return TrainingOptions(**c.training.model_dump(), rounds=c.rounds, join_last=self.trial.lone)
 
     def _seed(self) -> int:
         """Every node its own streams of batches and dropout: here all of them are row 0."""

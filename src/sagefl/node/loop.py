@@ -19,9 +19,10 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ..data import Dataset, load
+from ..data import Dataset
 from ..exchange import Sizes
-from ..runs.columns import Evaluated, Evaluation
+from ..records import type_name
+from ..runs.columns import Errors, Evaluated, Evaluation
 from ..runs.recording import Clock
 from ..selection import Decision, State
 from ..selection.outcome import decode, encode
@@ -68,12 +69,12 @@ class Node:
         check_setting(config, self.identity, insecure=insecure)
         self.stopping = threading.Event()
         self.journal = Journal(Path(config.directory) / "events.log", echo)
-        data = dataset or load(config.data.dataset)
+        data = config.data.load() if dataset is None else config.data.meant(dataset)
         self.method = pulling_method(config, data.classes)
         self.learner = Learner(config, self.method.training, data)
         self.mechanism = config.mechanism(self.learner.dataset.classes)
         self.method.suited(latents=self.mechanism is None and self.learner.latent_shape is not None)
-        self.recorder = NodeRecorder(config, self.mechanism, self.journal)
+        self.recorder = NodeRecorder(config, self.mechanism, self.journal, values=data.task == "regression")
         self.audit = Audit(Path(config.directory) / FILE)
         self.metrics = Metrics()
         self.published = self._published()
@@ -265,7 +266,14 @@ class Node:
         client.allow(inf)
         found = client.describe()
         data = self.learner.dataset
-        fits(found, self.learner.layout, data.classes, data.input_shape, data.train_x.dtype.name, self.mechanism)
+        fits(
+            found,
+            self.learner.layout,
+            data.classes,
+            data.train_x.shape[1:],
+            type_name(data.train_x.dtype),
+            self.mechanism,
+        )
         if not found.digest:
             raise Fault("not-ready", "it has not published yet, or is shutting down")
         return found
@@ -338,7 +346,7 @@ class Node:
             self.published.state = dict(result.outcome.state)
         self._restarts += result.restarts
 
-    def _evaluate(self, number: int) -> Evaluation | None:
+    def _evaluate(self, number: int) -> Evaluation | Errors | None:
         last = number + 1 == self.config.rounds
         if not last and (number + 1) % self.config.evaluation.every:
             return None
@@ -416,8 +424,8 @@ class Node:
         return Published(
             layout=self.learner.layout,
             outputs=self.learner.outputs,
-            input_shape=data.input_shape,
-            dtype=data.train_x.dtype.name,
+            input_shape=data.train_x.shape[1:],
+            dtype=type_name(data.train_x.dtype),
             limits=c.limits,
             snapshots=Snapshots(c.limits.snapshots),
             threads=c.threads,
@@ -442,5 +450,5 @@ class Node:
 
 
 def _brief(record: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("degree", "reason", "chosen", "evaluations", "merged", "wire_bytes", "accuracy", "train_loss")
+    names = ("degree", "reason", "chosen", "evaluations", "merged", "wire_bytes", "accuracy", "mae", "train_loss")
     return {name: record.get(name) for name in names}

@@ -31,8 +31,10 @@ from .journal import Journal
 class NodeRecorder(Recorder):
     """One node's run directory."""
 
-    def __init__(self, config: NodeConfig, mechanism: RandomisedResponse | None, journal: Journal) -> None:
-        super().__init__(RunDirectory(Path(config.directory)), "node")
+    def __init__(
+        self, config: NodeConfig, mechanism: RandomisedResponse | None, journal: Journal, *, values: bool = False
+    ) -> None:
+        super().__init__(RunDirectory(Path(config.directory)), "node", *(("values",) if values else ()))
         self.config, self.journal = config, journal
         self.run_config = config.run_config()
         self._classes = None if mechanism is None else mechanism.classes

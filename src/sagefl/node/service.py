@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..learning.corpus import model_input
 from ..learning.layout import Layout
 from ..learning.sketch import count_sketch
 from ..learning.tasks import MODEL_PARTS
-from ..learning.workbench import as_input
+from ..records import parts_of, type_of
 from ..selection.private import PrivateAnswers, perturbed
 from ..selection.scoring import Outputs, Scoring, sent_as
 from .account import KeptAccount
@@ -71,7 +72,7 @@ class Published:
     @property
     def input_bytes(self) -> int:
         """Bytes of one input."""
-        return int(np.prod(self.input_shape)) * np.dtype(self.dtype).itemsize
+        return int(np.prod(self.input_shape)) * type_of(self.dtype).itemsize
 
     @property
     def max_message(self) -> int:
@@ -165,7 +166,8 @@ class PeerService:
         form = sent_as(number)
         if form is None:
             refuse(grpc.StatusCode.INVALID_ARGUMENT, f"unknown kind of probe {number}")
-        if not form.size(p.outputs):
+        foreign = (form.kind == "values") != (p.outputs.clip is not None) and form.part == "forward"
+        if foreign or not form.size(p.outputs):
             refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this node's model offers no {form.kind}")
         if not form.private and p.private is not None:
             refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node answers privately: labels only")
@@ -187,8 +189,11 @@ class PeerService:
         if len(request.inputs) != request.count * p.input_bytes:
             why = f"{len(request.inputs)} bytes for {request.count} inputs of {p.input_bytes}"
             refuse(grpc.StatusCode.INVALID_ARGUMENT, why)
-        flat = np.frombuffer(request.inputs, np.dtype(p.dtype).newbyteorder("<")).astype(p.dtype)
-        if p.dtype != "uint8" and not np.isfinite(flat).all():
+        kind = type_of(p.dtype)
+        flat = np.frombuffer(request.inputs, kind.newbyteorder("<")).astype(kind)
+        parts = parts_of(kind, p.input_shape)
+        floats = [flat[part.name] if part.name else flat for part in parts if part.dtype.kind == "f"]
+        if not all(np.isfinite(values).all() for values in floats):
             refuse(grpc.StatusCode.INVALID_ARGUMENT, "inputs hold NaN or infinity")
         return flat.reshape(request.count, *p.input_shape)
 
@@ -311,10 +316,13 @@ def _health(service: PeerService) -> Any:
     return grpc.method_handlers_generic_handler(HEALTH, {"Check": check})
 
 
-def as_seen(inputs: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Inputs as the model sees them: what it cannot tell apart is the same question."""
-    seen: npt.NDArray[np.float32] = as_input(torch.from_numpy(inputs)).numpy() + np.float32(0)  # -0 becomes 0
-    return seen
+def as_seen(inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Inputs as the model sees them, a row each: what it cannot tell apart is the same question."""
+    given = model_input(inputs)
+    several = given.values() if isinstance(given, dict) else given
+    parts = [given] if isinstance(given, torch.Tensor) else [tensor.flatten(1) for tensor in several]
+    zeroed = [part.numpy() + part.numpy().dtype.type(0) for part in parts]  # -0 becomes 0
+    return zeroed[0] if len(zeroed) == 1 else np.concatenate([part.astype(np.float64) for part in zeroed], axis=1)
 
 
 def _model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:

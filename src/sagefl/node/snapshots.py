@@ -6,7 +6,6 @@ digest come from the same model. The last few are kept, because neighbours decid
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import threading
 from collections import OrderedDict
@@ -21,8 +20,9 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from ..learning.corpus import model_input
 from ..learning.layout import Layout
-from ..learning.workbench import as_input
+from ..learning.models import copied
 
 OVER_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -56,7 +56,7 @@ class Snapshot:
     def of(cls, template: nn.Module, layout: Layout, row: Tensor, round: int, loss: float, samples: int) -> Snapshot:
         """A snapshot of `row` as it is now, with its own module whose parameters are that copy."""
         kept = row.detach().clone()
-        model = copy.deepcopy(template)
+        model = copied(template)
         layout.bind(model, kept)
         model.eval().requires_grad_(False)
         return cls(round, kept, layout, model, block_digest(kept[layout.shared], layout), loss, samples)
@@ -64,14 +64,15 @@ class Snapshot:
     def infer(self, inputs: npt.NDArray[Any], part: str = "forward") -> Tensor:
         """What a function of the model gives for raw inputs. Safe from several threads: nothing is written."""
         with torch.inference_mode():
-            x = as_input(torch.from_numpy(inputs))
+            x = model_input(inputs)
             out: Tensor = self.model(x) if part == "forward" else getattr(self.model, part)(x)
             return out
 
     @cached_property
     def by_row(self) -> bool:
         """Whether an answer depends on its own input alone, and not on the others in the batch."""
-        return not any(isinstance(module, OVER_BATCHES) for module in self.model.modules())
+        over = (module for module in self.model.modules() if isinstance(module, OVER_BATCHES))
+        return all(module.running_mean is not None for module in over)
 
     def told(self, what: str) -> float:
         """The training loss or the number of samples as others see it; a loss that diverged is a very large number."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from ..runs.columns import TABLES, columns, schema
+from ..runs.columns import TABLES, Writer, columns, schema
 from ..runs.config import RunConfig
 from ..runs.losses import losses_path, perturbed_classes, read_losses, write_losses
 from ..runs.recording import fitted
@@ -202,11 +202,12 @@ def merge_runs(parts: Sequence[Path], out: Path) -> dict[str, Any]:
 
 def _merged(table: str, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Rows of clients are kept; rows of the same round become one, each column combined as it declares."""
-    kinds = schema(table, "node")
+    writers: tuple[Writer, ...] = ("node", "values") if any("mae" in part.columns for part in parts) else ("node",)
+    kinds = schema(table, *writers)
     rows = pl.concat([fitted(part, kinds) for part in parts])
     if table in ("decisions", "clients"):
         return rows.sort("round", "client")
-    how = [getattr(pl.col(column.name), column.combine)() for column in columns(table, "node") if column.combine]
+    how = [getattr(pl.col(column.name), column.combine)() for column in columns(table, *writers) if column.combine]
     return rows.group_by("round").agg(how).sort("round").select(*kinds).cast(kinds)
 
 

@@ -47,7 +47,7 @@ def fits(
         raise Fault("other-layout", "its model has another layout: both must use the same model and shared part")
     told = (description.classes, tuple(description.input), description.dtype)
     if told != (classes, shape, dtype):
-        raise Fault("other-data", f"it classifies {told}, this node {(classes, shape, dtype)}")
+        raise Fault("other-data", f"it predicts {told}, this node {(classes, shape, dtype)}")
     ours = ("none", 0.0) if mechanism is None else (mechanism.mechanism, mechanism.epsilon)
     if (description.mechanism, description.epsilon) != ours:
         raise Fault(
@@ -87,11 +87,11 @@ def decode_block(raw: bytes, layout: Layout, digest: bytes, *, full: bool = Fals
     row = torch.zeros(layout.width)
     for slot in slots:
         tensor = tensors[slot.name]
-        if tensor.dtype != torch.float32:
-            raise Fault("other-layout", f"parameter {slot.name} is {tensor.dtype}, expected float32")
-        row[slot.start : slot.start + slot.size] = tensor.flatten()
-    if not torch.isfinite(row).all():
-        raise Fault("not-finite", "its model holds NaN or infinity")
+        if tensor.dtype != slot.dtype:
+            raise Fault("other-layout", f"parameter {slot.name} is {tensor.dtype}, expected {slot.dtype}")
+        if not torch.isfinite(tensor).all():
+            raise Fault("not-finite", "its model holds NaN or infinity")
+        slot.of(row).copy_(tensor)
     if block_digest(row[layout.shared], layout) != digest:
         raise Fault("wrong-digest", "its model is not the one that answered the probes")
     return row

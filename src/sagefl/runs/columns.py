@@ -13,7 +13,7 @@ A metric of your own is one `Column` that `register` adds, or that a package nam
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "sagefl.metrics"
 Floats = npt.NDArray[np.float64]
-Writer = Literal["private", "node", "world", "clock", "async"]
+Writer = Literal["private", "node", "world", "clock", "async", "values"]
 WRITERS: Mapping[Writer, str] = {
     "private": "simulated runs with private answers",
     "node": "nodes",
     "world": "simulated runs with a [world] section, free riders or stale peers",
     "clock": "simulated runs with a [clock] section",
     "async": "simulated runs with clock.schedule = async",
+    "values": "regression",
 }
 """Who writes columns that others do not have."""
 Source = TypeVar("Source", contravariant=True)
@@ -79,14 +80,57 @@ class Evaluation:
 
     def summary(self, prefix: str = "") -> dict[str, float]:
         """Every metric of these predictors."""
-        return {f"{prefix}{metric.name}": float(metric.value(self)) for metric in known_metrics() if metric.value}
+        return _summary(self, known_metrics(), prefix)
+
+    @property
+    def good(self) -> Floats:
+        """What mixing should raise: the accuracy on one's own samples."""
+        return self.client
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The same of predictors of values: per client, how far off they are."""
+
+    mae: Floats  # mean absolute error on the test samples
+    rmse: Floats  # root of the mean squared error there
+    r2: Floats  # share of the test targets' variance that is explained
+    client: Floats  # mean absolute error on one's own evaluation samples
+    clipped: Floats  # mean clipped error there, in units of the clip
+
+    def summary(self, prefix: str = "") -> dict[str, float]:
+        """Every metric of these predictors."""
+        return _summary(self, known_metrics(values=True), prefix)
+
+    @property
+    def good(self) -> Floats:
+        """What mixing should raise: the error on one's own samples, turned round."""
+        return -self.client
+
+
+def evaluation(measured: Mapping[str, Floats]) -> Evaluation | Errors:
+    """What was measured, by its names."""
+    return Errors(**measured) if "mae" in measured else Evaluation(**measured)
+
+
+def _summary(found: Any, metrics: Collection[Column[Any]], prefix: str) -> dict[str, float]:
+    return {f"{prefix}{metric.name}": float(metric.value(found)) for metric in metrics if metric.value}
 
 
 class Evaluated(NamedTuple):
     """The evaluations of one round: of the trained models, and of the mixed ones."""
 
-    before: Evaluation
-    after: Evaluation
+    before: Evaluation | Errors
+    after: Evaluation | Errors
+
+    def rows(self, round: int, clients: Sequence[int]) -> list[dict[str, Any]]:
+        """Its rows of the table of clients."""
+        known = columns("clients", *(("values",) if isinstance(self.after, Errors) else ()))
+        values = {c.name: np.asarray(c.value(self)).tolist() for c in known if c.value is not None}
+        return [
+            {"round": round, "client": client} | {name: of_all[i] for name, of_all in values.items()}
+            for i, client in enumerate(clients)
+        ]
 
 
 @dataclass(frozen=True)
@@ -193,6 +237,35 @@ _BUILT_IN: tuple[Column[Evaluation], ...] = (
 METRICS = {metric.name: metric for metric in _BUILT_IN}
 """What an evaluation comes down to, in the mean over clients unless it says otherwise; before mixing and after it."""
 
+OF_VALUES: tuple[Column[Errors], ...] = (
+    Column("mae", "mean absolute error on the shared test set", lambda e: e.mae.mean(), combine="mean", title="MAE"),
+    Column("rmse", "root mean squared error there", lambda e: e.rmse.mean(), combine="mean", title="RMSE"),
+    Column("r2", "share of variance explained there", lambda e: e.r2.mean(), combine="mean", title="R2"),
+    Column(
+        "client_mae",
+        "mean absolute error on clients' own data",
+        lambda e: e.client.mean(),
+        combine="mean",
+        title="client MAE",
+    ),
+    Column(
+        "weak_mae",
+        "the worst client's mean absolute error on its own data",
+        lambda e: e.client.max(),
+        combine="max",
+        title="weak MAE",
+    ),
+    Column(
+        "client_clipped",
+        "clipped error on clients' own data, in units of the clip",
+        lambda e: e.clipped.mean(),
+        combine="mean",
+    ),
+)
+"""The same where models predict values; accuracy and F1 mean nothing there."""
+LEADING = {"accuracy": ("accuracy", "client"), "mae": ("mae", "client_mae")}
+"""The two metrics that results are told by, on the test set and on clients' own data, by the first of them."""
+
 OF_GROUP = {
     "accuracy": ("group accuracy", "accuracy on the test set of one's own group"),
     "macro_f1": ("group F1", "macro-F1 on the test set of one's own group"),
@@ -202,10 +275,19 @@ OF_GROUP = {
 CLIENTS: tuple[Column[Evaluated], ...] = (
     ROUND,
     CLIENT,
-    Column("accuracy", "accuracy on the shared test set", lambda e: e.after.accuracy),
-    Column("macro_f1", "macro-F1 on the shared test set", lambda e: e.after.f1),
+    Column("accuracy", "accuracy on the shared test set", lambda e: e.after.accuracy),  # type: ignore[union-attr]
+    Column("macro_f1", "macro-F1 on the shared test set", lambda e: e.after.f1),  # type: ignore[union-attr]
     Column("own_accuracy", "accuracy on the client's own evaluation samples", lambda e: e.after.client),
     Column("own_accuracy_before", "the same before mixing", lambda e: e.before.client),
+)
+
+CLIENTS_OF_VALUES: tuple[Column[Evaluated], ...] = (
+    ROUND,
+    CLIENT,
+    Column("mae", "mean absolute error on the shared test set", lambda e: e.after.mae),  # type: ignore[union-attr]
+    Column("r2", "share of variance explained there", lambda e: e.after.r2),  # type: ignore[union-attr]
+    Column("own_mae", "mean absolute error on the client's own evaluation samples", lambda e: e.after.client),
+    Column("own_mae_before", "the same before mixing", lambda e: e.before.client),
 )
 
 _PHASES = {
@@ -231,7 +313,7 @@ _EPSILONS = {
 }
 
 
-def _rounds(measured: Collection[Column[Evaluation]]) -> tuple[Column[Any], ...]:
+def _rounds(measured: Collection[Column[Any]]) -> tuple[Column[Any], ...]:
     """The columns of `metrics`: training, the decisions added up and their reasons counted, what was measured."""
     summed = [c for c in DECISIONS if c.combine == "sum"]
     return (
@@ -280,8 +362,10 @@ TABLES = {
 
 def columns(table: str, *writers: Writer) -> tuple[Column[Any], ...]:
     """The columns of a table: those of every run, and those that only these writers have."""
-    known: dict[str, tuple[Column[Any], ...]] = {"decisions": DECISIONS, "clients": CLIENTS, "timings": TIMINGS}
-    of_table = _rounds(known_metrics()) if table == "metrics" else known[table]
+    values = "values" in writers
+    known: dict[str, tuple[Column[Any], ...]] = {"decisions": DECISIONS, "timings": TIMINGS}
+    known["clients"] = CLIENTS_OF_VALUES if values else CLIENTS
+    of_table = _rounds(known_metrics(values=values)) if table == "metrics" else known[table]
     return tuple(column for column in of_table if column.only in (None, *writers))
 
 
@@ -297,20 +381,31 @@ def shown(*writers: Writer) -> tuple[Column[Any], ...]:
 
 # Metrics from outside -------------------------------------------------------------------------------------------------
 
-_TAKEN = frozenset(column.name for column in _rounds(_BUILT_IN))
+_TAKEN = frozenset(column.name for column in (*_rounds(_BUILT_IN), *OF_VALUES))
 
 
-def known_metrics(*, grouped: bool = False) -> tuple[Column[Evaluation], ...]:
-    """What an evaluation comes down to, other packages' metrics included; `grouped`: as it is called among groups."""
+def leading(known: Collection[str]) -> tuple[str, str]:
+    """The metrics that a table with these columns is told by: on the test set, and on clients' own data."""
+    return LEADING["accuracy" if "accuracy" in known or "mae" not in known else "mae"]
+
+
+def known_metrics(*, grouped: bool = False, values: bool = False) -> tuple[Column[Any], ...]:
+    """What an evaluation comes down to, other packages' metrics included.
+
+    `grouped`: as it is called among groups; `values`: where models predict values, for which others add a metric by
+    `only="values"`.
+    """
     _discover()
-    found = tuple(METRICS.values())
+    found = tuple(m for m in METRICS.values() if (m.only == "values") == values)
+    if values:
+        return (*OF_VALUES, *found)
     if not grouped:
         return found
     plain = {m.name: (m.title, m.meaning) for m in found} | OF_GROUP
     return tuple(replace(m, title=plain[m.name][0], meaning=plain[m.name][1]) for m in found)
 
 
-def register(metric: Column[Evaluation]) -> None:
+def register(metric: Column[Any]) -> None:
     """Add a metric to every run from now on; one that was registered under the same name is replaced."""
     if not isinstance(metric, Column) or metric.value is None or not metric.combine:
         raise ValueError(f"a metric is a Column with a value and a way to combine several nodes', got {metric!r}")

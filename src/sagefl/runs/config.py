@@ -38,11 +38,14 @@ from .sections import (
 Section = TypeVar("Section", bound=BaseModel)
 
 
-LATER_IN_TRAINING = ("optimizer", "momentum", "weight_decay")
+LATER_IN_TRAINING = ("optimizer", "momentum", "weight_decay", "precision")
 LATER: dict[str, tuple[str, ...]] = {
     "network": ("stale", "churn"),
     "world": tuple(WorldConfig.model_fields),
     "clock": tuple(ClockConfig.model_fields),
+    "data": ("task", "clip"),
+    "model": ("buffers",),
+    "training": ("precision",),
 }
 """Fields that came after the first runs: at their defaults they are neither hashed nor written."""
 

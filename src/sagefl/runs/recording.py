@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from ..selection import Reason
@@ -99,7 +98,7 @@ class Recorder:
         record |= {f"reason_{reason}": reasons.count(reason) for reason in Reason}
         if evaluated is not None:
             record |= evaluated.after.summary() | evaluated.before.summary("before_")
-            self.clients.add(_client_rows(facts["round"], clients, evaluated))
+            self.clients.add(evaluated.rows(facts["round"], clients))
         assert facts.keys() <= record.keys(), facts.keys() - record.keys()
         record |= facts
         self.metrics.add([record])
@@ -132,11 +131,3 @@ class Recorder:
     def summary(self) -> dict[str, Any]:
         """The run in a few numbers."""
         return summarise(self.metrics.frame(), self.decisions.frame())
-
-
-def _client_rows(round: int, clients: Sequence[int], evaluated: Evaluated) -> list[Row]:
-    values = {c.name: np.asarray(c.value(evaluated)).tolist() for c in columns("clients") if c.value is not None}
-    return [
-        {"round": round, "client": client} | {name: of_all[i] for name, of_all in values.items()}
-        for i, client in enumerate(clients)
-    ]

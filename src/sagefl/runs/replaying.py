@@ -18,6 +18,7 @@ import polars as pl
 from ..data import load
 from ..selection import Outcome, Probe, Selector, State
 from ..selection.private import RandomisedResponse, priced_for
+from ..selection.scoring import answers_question
 from ..selection.theory import SCHEDULE
 from .files import RunError
 from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
@@ -95,7 +96,7 @@ def replay_one(
 
 
 def _check_scoring(selector: Selector, probe: Probe, record: Recorded) -> None:
-    if record.scoring not in (None, probe.scoring):
+    if record.scoring is not None and not answers_question(record.scoring, probe.scoring):
         raise RunError(
             f"{selector.id} asks for {probe.scoring}, but what was recorded are {record.scoring}: replay a rule with "
             "the same kind and loss, or record a run of this one"

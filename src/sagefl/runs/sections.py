@@ -22,7 +22,9 @@ from ..data import (
     Partitioner,
     Shards,
     ShiftKind,
+    TaskKind,
     dataset_names,
+    load,
 )
 from ..data.groups import apportion
 from ..data.shifts import chosen
@@ -71,6 +73,22 @@ class DataConfig(ConfigSection):
     anchor: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out as anchors")
     eval: float = Field(default=0.1, gt=0, lt=1, description="share of a client's samples held out for evaluation")
     anchor_order: AnchorMode = Field(default="shuffle", description="reshuffle the anchor pool every round, or not")
+    task: TaskKind | None = Field(
+        default=None, description="what is learnt; default: classes from whole numbers, regression from floats"
+    )
+    clip: float | None = Field(
+        default=None,
+        gt=0,
+        description="where errors of regression are cut off for certificates; default: twice the targets' spread",
+    )
+
+    def load(self) -> Dataset:
+        """The data set, as the task that these settings make of it."""
+        return self.meant(load(self.dataset))
+
+    def meant(self, dataset: Dataset) -> Dataset:
+        """A data set that is loaded already, as the task that these settings make of it."""
+        return dataset.meant_as(self.task, self.clip)
 
     def partitioner(self, dataset: Dataset) -> Partitioner:
         """How this data set is dealt to clients."""
@@ -228,9 +246,18 @@ class ModelConfig(ConfigSection):
         description="encoder-decoder, mlp, one that an installed package adds, or module:callable",
     )
     shared: tuple[str, ...] | None = Field(
-        default=None, description="name prefixes of the shared parameters; default: the model's own"
+        default=None, description="name prefixes of the shared parameters, * for all; default: the model's own"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="keyword options of the model")
+    buffers: Literal["local", "exchanged"] = Field(
+        default="local", description="running statistics (BatchNorm): each client's own, or exchanged with the weights"
+    )
+
+    @field_validator("shared", mode="before")
+    @classmethod
+    def _one_is_enough(cls, shared: Any) -> Any:
+        """A single prefix, or `*` for everything, needs no list."""
+        return (shared,) if isinstance(shared, str) else shared
 
 
 class TrainingConfig(ConfigSection):
@@ -247,6 +274,9 @@ class TrainingConfig(ConfigSection):
     optimizer: Literal["adam", "sgd"] = Field(default="adam", description="what takes the steps")
     momentum: float = Field(default=0.0, ge=0, lt=1, description="of SGD")
     weight_decay: float = Field(default=0.0, ge=0, description="times the weights is added to the gradient")
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="of forward passes in training; weights, gradients and answers stay float32"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> TrainingConfig:

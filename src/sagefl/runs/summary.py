@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from ..selection.theory import SCHEDULE
-from .columns import BYTES, columns, known_metrics
+from .columns import BYTES, columns, known_metrics, leading
 
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-9  # risks this close are equal
@@ -19,13 +19,14 @@ GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated", "open")
 
 def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: int = SCHEDULE[-1]) -> dict[str, Any]:
     """Accuracy at the last evaluation (None before there is one), evidence, communication and mechanisms of a run."""
-    evaluated = metrics.filter(pl.col("accuracy").is_not_null())
+    lead = leading(metrics.columns)[0]
+    evaluated = metrics.filter(pl.col(lead).is_not_null())
     last: dict[str, Any] = evaluated.row(-1, named=True) if evaluated.height else {}
-    measured = [metric.name for metric in known_metrics()]
+    measured = [metric.name for metric in known_metrics(values=lead == "mae")]
     return {
         "rounds": metrics.height,
         **{name: last.get(name) for name in (*measured, *(f"before_{name}" for name in measured))},
-        "accuracy_last3": float(np.mean(evaluated["accuracy"][-3:].to_numpy())) if last else None,
+        f"{lead}_last3": float(np.mean(evaluated[lead][-3:].to_numpy())) if last else None,
         **_evidence(decisions, largest_stage),
         **_communication(decisions),
         **_mechanisms(decisions),

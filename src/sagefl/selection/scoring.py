@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Any, ClassVar
 
@@ -34,10 +34,22 @@ class BadAnswerError(ValueError):
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says about one input: so many classes, and a latent of so many numbers (0: it has none)."""
+    """What a model says about one input: so many classes, and a latent of so many numbers (0: it has none).
+
+    In regression `classes` is the number of values, and `clip` is where their errors are cut off.
+    """
 
     classes: int
     latent: int = 0
+    clip: float | None = None
+
+    def form(self, asked: Scoring) -> Scoring:
+        """The form that a rule's question takes here: of values, their clipped errors instead of wrong labels."""
+        if self.clip is None:
+            if isinstance(asked, _OfValues):
+                raise ValueError(f"{asked} is for regression, and these are classes: ask for labels, probs or latents")
+            return asked
+        return asked.on_values(self.clip)
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,10 @@ class Scoring(ABC):
     @abstractmethod
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """Losses in [0, 1]; `head` is there where `at_home` asks for it."""
+
+    def on_values(self, clip: float) -> Scoring:
+        """The same question where models predict values; a form that has no such counterpart refuses."""
+        raise ValueError(f"{self} is for classes, and these models predict values: ask for values")
 
     def __str__(self) -> str:
         return f"{self.kind} scored by {self.loss}"
@@ -164,6 +180,10 @@ class LabelErrors(Scoring):
         """0-1 errors."""
         return np.asarray(answers != truth)
 
+    def on_values(self, clip: float) -> Scoring:
+        """A prediction is a value."""
+        return ValueErrors(clip)
+
     def _dtype(self, outputs: Outputs) -> str:
         return "<u1" if self.size(outputs) == 1 else "<u2"
 
@@ -222,6 +242,10 @@ class LatentErrors(_Latents):
         assert head is not None
         return np.asarray(np.asarray(head(answers).argmax(1)) != truth)
 
+    def on_values(self, clip: float) -> Scoring:
+        """The error of what one's own head predicts from them."""
+        return LatentValueErrors(clip)
+
 
 class LatentCrossEntropy(_Latents):
     """Latents, and the clipped cross-entropy of one's own head on them."""
@@ -233,6 +257,10 @@ class LatentCrossEntropy(_Latents):
         """Scaled to [0, 1]."""
         assert head is not None
         return clipped_surprise(np.asarray(head(answers).log_softmax(1).numpy()), truth)
+
+    def on_values(self, clip: float) -> Scoring:
+        """The squared error of what one's own head predicts from them."""
+        return LatentValueSquares(clip)
 
 
 @dataclass(frozen=True)
@@ -267,6 +295,10 @@ class ProbabilityErrors(_Probabilities):
         """0-1 errors."""
         return np.asarray(answers.argmax(1) != truth)
 
+    def on_values(self, clip: float) -> Scoring:
+        """A prediction is a value."""
+        return ValueErrors(clip)
+
 
 class ProbabilityCrossEntropy(_Probabilities):
     """Class probabilities, and their clipped cross-entropy."""
@@ -278,9 +310,92 @@ class ProbabilityCrossEntropy(_Probabilities):
         """Scaled to [0, 1]."""
         return clipped_surprise(answers, truth)
 
+    def on_values(self, clip: float) -> Scoring:
+        """The smooth loss of a value is its square."""
+        return ValueSquares(clip)
+
 
 def clipped_surprise(log_probabilities: Answers, truth: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Cross-entropy clipped at 2 log(classes) and scaled to [0, 1]: a uniform guess scores one half, NaN scores 1."""
     ceiling = 2 * log(log_probabilities.shape[1])
     surprise = np.nan_to_num(-log_probabilities[np.arange(len(truth)), truth], nan=ceiling)  # float32 stays float32
     return np.asarray(np.minimum(surprise, ceiling) / ceiling)
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _OfValues(_Floats):
+    """Predicted values and how far they are from the truth, in the mean over a sample's outputs, cut off at `clip`."""
+
+    power: ClassVar[int] = 1  # of the error
+    clip: float = 1.0
+
+    def on_values(self, clip: float) -> Scoring:
+        """The form itself, at this clip."""
+        return replace(self, clip=clip)
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """Errors in units of the clip, squared or not; what is not a number is as wrong as can be."""
+        predicted = answers if head is None else np.asarray(head(answers).numpy())
+        apart = np.abs(predicted.reshape(truth.shape).astype(np.float64) - truth).reshape(len(truth), -1).mean(axis=1)
+        clipped = np.minimum(np.nan_to_num(apart, nan=self.clip), self.clip) / self.clip
+        return np.asarray(clipped if self.power == 1 else clipped**self.power)
+
+
+class ValueErrors(_OfValues):
+    """Predicted values, and their clipped absolute errors."""
+
+    kind: ClassVar[str] = "values"
+    loss: ClassVar[str] = "absolute"
+    number: ClassVar[int] = 5
+    wire: ClassVar[int] = 3
+
+
+class ValueSquares(_OfValues):
+    """Predicted values, and the squares of their clipped errors."""
+
+    kind: ClassVar[str] = "values"
+    loss: ClassVar[str] = "squared"
+    number: ClassVar[int] = 6
+    wire: ClassVar[int] = 3
+    power: ClassVar[int] = 2
+
+
+class _LatentValues(_OfValues):
+    """The peer's representation of the input; what one's own head predicts from it."""
+
+    kind: ClassVar[str] = "latents"
+    wire: ClassVar[int] = 1
+    part: ClassVar[str] = "latent"
+    at_home: ClassVar[bool] = True
+
+    def size(self, outputs: Outputs) -> int:
+        """Four bytes a number of the latent."""
+        return 4 * outputs.latent
+
+
+class LatentValueErrors(_LatentValues):
+    """Latents, and the clipped absolute error of one's own head on them."""
+
+    loss: ClassVar[str] = "absolute"
+    number: ClassVar[int] = 7
+
+
+class LatentValueSquares(_LatentValues):
+    """Latents, and the square of the clipped error of one's own head on them."""
+
+    loss: ClassVar[str] = "squared"
+    number: ClassVar[int] = 8
+    power: ClassVar[int] = 2
+
+
+def answers_question(recorded: Scoring, asked: Scoring) -> bool:
+    """Whether what was recorded is what a rule asks for, in the form that the question takes for values or labels."""
+    if not isinstance(recorded, _OfValues) or isinstance(asked, _OfValues):
+        return type(recorded) is type(asked)
+    try:
+        return type(asked.on_values(recorded.clip)) is type(recorded)
+    except ValueError:
+        return False

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..learning.measuring import measure
 from ..learning.tasks import Answer, Ensemble, Gram, Score
-from ..runs.columns import Evaluated, Evaluation
+from ..runs.columns import Errors, Evaluated, Evaluation, evaluation
 from ..selection import Outcome, Selector
 from ..selection.scoring import LABEL_ERRORS, Scoring
 from .engines import Engine
@@ -43,16 +43,16 @@ class Measured:
     """What one evaluation round found: before and after mixing, and the mechanisms where they are asked for."""
 
     test_images: int
-    before: Evaluation
+    before: Evaluation | Errors
     proxies: Mapping[int, ProxyCheck]
-    after: Evaluation
+    after: Evaluation | Errors
     diversity: float | None
     along: Evaluated | None = None  # of the last round: what it would be on the way, where that uses fewer test images
     along_images: int = 0
 
     def gain(self, client: int) -> float:
-        """What mixing did to the client's accuracy on its own evaluation data."""
-        return float(self.after.client[client] - self.before.client[client])
+        """What mixing did to the client's accuracy (or error, turned round) on its own evaluation data."""
+        return float(self.after.good[client] - self.before.good[client])
 
 
 def evaluate(
@@ -60,10 +60,10 @@ def evaluate(
     engine: Engine,
     tests: Sequence[npt.NDArray[np.int64]],
     ensembles: Mapping[int, Ensemble] | None = None,
-) -> Evaluation:
+) -> Evaluation | Errors:
     """Evaluate all clients, each on its test images and on its own samples: their rows, or the mixtures they form."""
     own = dict(enumerate(world.evaluation_sets))
-    return Evaluation(*measure(engine, dict(enumerate(tests)), own, ensembles))
+    return evaluation(measure(engine, world.targets, dict(enumerate(tests)), own, ensembles))
 
 
 def diversity(world: World, engine: Engine) -> float | None:
@@ -110,9 +110,9 @@ def check_proxy(
     for client in receivers:
         for peer in peers[client]:
             asked[peer, rounds[client] - ages.get((client, peer), 0)].append(client)
-    form = rule.scoring
-    predicted = _risks(world, engine, rounds, asked, LABEL_ERRORS)
-    scored = predicted if form == LABEL_ERRORS else _risks(world, engine, rounds, asked, form)
+    prediction, form = world.form(LABEL_ERRORS), world.form(rule.scoring)
+    predicted = _risks(world, engine, rounds, asked, prediction)
+    scored = predicted if form == prediction else _risks(world, engine, rounds, asked, form)
     return {
         k: ProxyCheck(
             pulled=float(np.mean([predicted[p, k] for p in outcomes[k].peers if isinstance(p, int)])),

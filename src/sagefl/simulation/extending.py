@@ -28,6 +28,7 @@ from ..selection import Selector
 from .evaluation import Measured
 
 OF_AN_EVALUATION = ("test_images", "diversity", "pull_gini")
+ALONG = {"accuracy": "accuracy", "macro_f1": "f1", "mae": "mae", "r2": "r2"}  # of the test set, by column
 
 
 def extend(directory: RunDirectory, rounds: int) -> RunConfig:
@@ -91,7 +92,7 @@ def last_round(measured: Measured | None, *, due: bool) -> dict[str, Any]:
     return {
         "evaluated": True,
         "metrics": after.summary() | before.summary("before_") | {"test_images": measured.along_images},
-        "clients": {"accuracy": after.accuracy.tolist(), "macro_f1": after.f1.tolist()},
+        "clients": {name: getattr(after, of).tolist() for name, of in ALONG.items() if hasattr(after, of)},
     }
 
 
@@ -99,7 +100,7 @@ def _rewrite(directory: RunDirectory, number: int, last: dict[str, Any]) -> None
     here = pl.col("round") == number
     metrics, decisions, clients = (directory.table(name) for name in ("metrics", "decisions", "clients"))
     if not last["evaluated"]:
-        names = [m.name for m in known_metrics()]
+        names = [m.name for m in (*known_metrics(), *known_metrics(values=True))]
         names = [n for n in (*names, *(f"before_{n}" for n in names), *OF_AN_EVALUATION) if n in metrics.columns]
         metrics = metrics.with_columns(pl.when(here).then(None).otherwise(pl.col(n)).alias(n) for n in names)
         checks = [c.name for c in columns("decisions") if c.name.startswith("eval_")]

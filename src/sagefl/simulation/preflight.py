@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -16,7 +15,8 @@ from statistics import median
 import numpy as np
 import torch
 
-from ..learning.models import training_loss
+from ..learning.corpus import model_input
+from ..learning.models import copied, training_loss
 from ..methods import Method
 from ..selection import Outcome, Probe, Reason, Selector, State
 from .world import World
@@ -51,8 +51,10 @@ def _line(world: World, degrees: np.ndarray, anchors: np.ndarray, methods: Seque
     moved = pulls * world.sizes.shared_block
     asked = int((degrees * np.minimum(anchors, 128)).sum()) * rounds * world.sizes.anchor_input
     seconds = _training_seconds(world, samples) * rounds * runs / max(workers, 1)
+    clip = world.dataset.clipped_at
+    kind = "" if clip is None else f"Regression: for certificates errors are cut off at {clip:.4g}. "
     return (
-        f"Per client: neighbours {_span(degrees)}, anchors {_span(anchors)}, training samples {_span(samples)}. "
+        f"{kind}Per client: neighbours {_span(degrees)}, anchors {_span(anchors)}, training samples {_span(samples)}. "
         f"{rounds} rounds move {_bytes(moved)} of models if each pulls one"
         f", and up to {_bytes(asked)} of anchors; training takes about {_time(seconds)}"
         f"{f' for all {runs} methods' if runs > 1 else ''}."
@@ -157,10 +159,8 @@ def _training_seconds(world: World, samples: Sequence[int]) -> float:
     t = world.config.training
     size = min(t.batch_size, len(world.dataset.train_y))
     batches = sum(min(-(-n // t.batch_size), t.max_batches or n) for n in samples) * t.epochs
-    model = deepcopy(world.model)
-    x = torch.as_tensor(world.dataset.train_x[:size])
-    x = x.float() / 255 if x.dtype == torch.uint8 else x
-    y = torch.as_tensor(world.dataset.train_y[:size])
+    model = copied(world.model)
+    x, y = model_input(world.dataset.train_x[:size]), torch.as_tensor(world.dataset.train_y[:size])
     times = []
     with torch.random.fork_rng(devices=[]):
         for _ in range(3):

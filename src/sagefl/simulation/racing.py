@@ -11,15 +11,14 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from ..errors import SageflError
-from ..learning.models import training_loss
-from ..learning.workbench import as_input
+from ..learning.corpus import model_input, sliced
+from ..learning.models import copied, training_loss
 from ..runs.config import RunConfig, merged
 from .benching import PLAIN, Way, measure
 from .world import World
@@ -117,8 +116,8 @@ def plain_loop(world: World, rounds: int, threads: int, *, fused: bool) -> float
     torch.set_num_threads(threads)
     data, rng = world.dataset, np.random.default_rng(1)
     shards = [(data.train_x[r.train], data.train_y[r.train]) for r in world.federation.roles]
-    tensors = [(as_input(torch.from_numpy(x)), torch.from_numpy(y)) for x, y in shards]
-    models = [deepcopy(world.model) for _ in tensors]
+    tensors = [(model_input(x), torch.from_numpy(y)) for x, y in shards]
+    models = [copied(world.model) for _ in tensors]
     optimisers = [torch.optim.Adam(model.parameters(), lr=t.learning_rate, fused=fused) for model in models]
     seconds = []
     for _ in range(1 + rounds):
@@ -129,7 +128,7 @@ def plain_loop(world: World, rounds: int, threads: int, *, fused: bool) -> float
                 for start in range(0, len(order), t.batch_size):
                     picked = order[start : start + t.batch_size]
                     optimiser.zero_grad()
-                    training_loss(model, x[picked], y[picked]).backward()  # type: ignore[no-untyped-call]
+                    training_loss(model, sliced(x, picked), y[picked]).backward()  # type: ignore[no-untyped-call]
                     optimiser.step()
                 samples += len(order)
         _gossip(world, models, rng)

@@ -40,6 +40,7 @@ class SimulationRecorder(Recorder):
             "world": world.special,
             "clock": world.machines is not None,
             "async": world.config.clock.schedule == "async",
+            "values": world.dataset.task == "regression",
         }
         super().__init__(directory, *(writer for writer, has in special.items() if has))
         self.world, self.layer = world, layer

@@ -18,7 +18,7 @@ from ..exchange.mixing import client_of
 from ..learning.tasks import Ensemble, InspectModels, Train
 from ..methods import Method, method
 from ..runs import checkpoint
-from ..runs.columns import Evaluated, Evaluation
+from ..runs.columns import Errors, Evaluated, Evaluation
 from ..runs.config import Execution, RunConfig
 from ..runs.files import RunError, explained, write_text
 from ..runs.losses import Recorded, losses_path, write_losses
@@ -347,7 +347,7 @@ class Simulator:
         outcomes: Mapping[int, Outcome],
         peers: Sequence[Sequence[int]],
         ages: Mapping[tuple[int, int], int],
-    ) -> tuple[Evaluation, Mapping[int, ProxyCheck]] | None:
+    ) -> tuple[Evaluation | Errors, Mapping[int, ProxyCheck]] | None:
         """Evaluate the trained models and the choices among them, where an evaluation is due."""
         options, last = self.config.evaluation, number + 1 == self.config.rounds
         if not (last or (number + 1) % options.every == 0):
@@ -363,7 +363,7 @@ class Simulator:
         return before, proxies
 
     def _after_mixing(
-        self, engine: Engine, number: int, before: tuple[Evaluation, Mapping[int, ProxyCheck]] | None
+        self, engine: Engine, number: int, before: tuple[Evaluation | Errors, Mapping[int, ProxyCheck]] | None
     ) -> Measured | None:
         """Evaluate the mixed models, if the trained ones were evaluated."""
         if before is None:

@@ -136,7 +136,7 @@ class Waves:
     def asked(self, decisions: Mapping[int, Decision]) -> list[Recorded]:
         """The losses that decisions paid for, scaled to [0, 1]; of several forms of answer the first one used."""
         return [
-            Recorded.of(client, decision, form, losses)
+            Recorded.of(client, decision, self.world.form(form), losses)
             for client, decision in sorted(decisions.items())
             if decision.ledger.books
             for form, losses in list(self._desk(client, decision).paid(decision.ledger).items())[:1]
@@ -152,9 +152,9 @@ class Waves:
                 probes[client] = Probe(hood.peers, 0, stop, rule.scoring)
         self._fetch([e for client, probe in probes.items() for e in self._errands(client, decisions[client], probe)])
         return [
-            Recorded.of(client, decisions[client], probe.scoring, desk.upto(probe.scoring, probe.peers, probe.stop))
+            Recorded.of(client, decisions[client], self.world.form(form), desk.upto(form, probe.peers, probe.stop))
             for client, probe in probes.items()
-            for desk in [self._desk(client, decisions[client])]
+            for form, desk in [(probe.scoring, self._desk(client, decisions[client]))]
         ]
 
     # Probes -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,9 @@ class Waves:
         groups = sorted(grouped.items(), key=lambda item: item[0])
         answers = self.engine.map(
             [
-                Answer(peer, version, 0, np.concatenate([self._inputs(e) for e in group]), group[0].form)
+                Answer(
+                    peer, version, 0, np.concatenate([self._inputs(e) for e in group]), self.world.form(group[0].form)
+                )
                 for (peer, version, _), group in groups
             ]
         )
@@ -214,7 +216,7 @@ class Waves:
         world, how, number = self.world, self.world.mechanism, self.sight.round(errand.client)
         if world.misbehaviour.lies and world.culprits[errand.peer]:
             rng = stream(world.config.seed, "lies", number, errand.client, errand.peer, int(errand.columns[0]))
-            answer = false_answers(errand.form.kind, answer, rng, world.dataset.classes)
+            answer = false_answers(world.form(errand.form).kind, answer, rng, world.dataset.classes)
         if how is None:
             return answer
         snapshot = f"round {self._version(errand.client, errand.peer)}"
@@ -224,7 +226,7 @@ class Waves:
         """Score answers for which the receiver's labels are enough."""
         for errand, answer in arrived:
             truth = self.world.dataset.train_y[self._inputs(errand)]
-            self._file(errand, perturbed(errand.form, self.world.mechanism).score(answer, truth))
+            self._file(errand, perturbed(self.world.form(errand.form), self.world.mechanism).score(answer, truth))
 
     def _score_at_home(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
         """Score answers through the receiver's own head: all it got about the same anchors in one task."""
@@ -232,7 +234,13 @@ class Waves:
         for errand, z in arrived:
             grouped[errand.client, errand.form, errand.columns.tobytes()].append((errand, z))
         tasks = [
-            Score(client, self.sight.round(client), np.stack([z for _, z in group]), self._inputs(group[0][0]), form)
+            Score(
+                client,
+                self.sight.round(client),
+                np.stack([z for _, z in group]),
+                self._inputs(group[0][0]),
+                self.world.form(form),
+            )
             for (client, form, _), group in grouped.items()
         ]
         for group, losses in zip(grouped.values(), self.engine.map(tasks), strict=True):

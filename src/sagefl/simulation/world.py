@@ -13,16 +13,19 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from ..clock import Network
-from ..data import Dataset, Federation, Grouping, load
+from ..data import Dataset, Federation, Grouping
 from ..exchange import Sizes
+from ..learning.corpus import Corpus
 from ..learning.layout import Layout
-from ..learning.models import build_model
-from ..learning.workbench import Corpus, latent_shape
+from ..learning.models import ModelError, build_model
+from ..learning.targets import Targets, targets_of
+from ..learning.trial import try_out
+from ..learning.workbench import latent_shape
 from ..runs.config import RunConfig
-from ..runs.sections import WorldConfig
+from ..runs.sections import ConfigError, WorldConfig
 from ..runs.truth import Truth
 from ..selection.private import RandomisedResponse
-from ..selection.scoring import Outputs
+from ..selection.scoring import Outputs, Scoring
 from ..topology import Always, Availability, Bernoulli, Churn, Graph, Links, Misbehaviour, Trace, View, neighbourhoods
 
 
@@ -41,16 +44,20 @@ class World:
     initial: Tensor  # the row everybody starts from
     grouping: Grouping | None = None  # the truth about the clients' data; None: they are one group
     machines: Network | None = None  # how fast everybody is; None: there is no clock
+    lone: bool = False  # whether a batch of one sample is too small for the model
 
     @classmethod
     def build(cls, config: RunConfig, dataset: Dataset | None = None) -> World:
         """The world that a config describes; pass `dataset` if it is already loaded."""
-        dataset = dataset or load(config.data.dataset)
+        dataset = config.data.load() if dataset is None else config.data.meant(dataset)
         seed, clients = config.seed, config.clients
         graph = config.topology.graph(clients, seed)
         federation, grouping = config.dealt(dataset, graph)
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
-        layout = Layout.of(model, config.model.shared)
+        trial = try_out(model, dataset.train_x, dataset.train_y, dataset.classes)
+        _check_batches(config, federation, lone=trial.lone)
+        exchanged = config.model.buffers == "exchanged"
+        layout = Layout.of(model, config.model.shared, trial.state, exchange_state=exchanged)
         return cls(
             config=config,
             federation=federation,
@@ -65,6 +72,7 @@ class World:
             initial=layout.flatten(model),
             grouping=grouping,
             machines=config.clock.made(clients, seed),
+            lone=trial.lone,
         )
 
     @property
@@ -148,13 +156,24 @@ class World:
     def corpus(self, *, shared_memory: bool = False) -> Corpus:
         """The data as tensors; with `shared_memory` workers see the same pages."""
         d, shards = self.dataset, [roles.train for roles in self.federation.roles]
-        return Corpus.of((d.train_x, d.train_y, d.test_x, d.test_y), d.classes, shards, shared_memory=shared_memory)
+        arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
+        return Corpus.of(arrays, d.classes, shards, clip=d.clipped_at, shared_memory=shared_memory)
+
+    @property
+    def targets(self) -> Targets:
+        """How outputs are compared with targets."""
+        return targets_of(self.dataset.classes, self.dataset.clipped_at)
+
+    def form(self, asked: Scoring) -> Scoring:
+        """What a rule asks for as models answer it in this world, before anything perturbs the answers."""
+        return self.sizes.outputs.form(asked)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Bytes of what moves in this world."""
         sample = self.dataset.train_x[:1]
-        outputs = Outputs(self.dataset.classes, prod(latent_shape(self.model, sample) or (0,)))
+        latent = prod(latent_shape(self.model, sample) or (0,))
+        outputs = Outputs(self.dataset.classes, latent, self.dataset.clipped_at)
         return Sizes.of(self.layout, outputs, sample.nbytes, self.mechanism)
 
     @property
@@ -165,7 +184,23 @@ class World:
     @cached_property
     def mechanism(self) -> RandomisedResponse | None:
         """How peers perturb their labels, if they do."""
+        if self.config.privacy.epsilon is not None and self.dataset.task == "regression":
+            raise ConfigError("privacy.epsilon perturbs labels, and these models predict values: leave it out")
         return self.config.privacy.response(self.dataset.classes)
+
+
+def _check_batches(config: RunConfig, federation: Federation, *, lone: bool) -> None:
+    """Refuse batches of a single sample where the model cannot be trained on one."""
+    if not lone:
+        return
+    if config.training.batch_size == 1:
+        raise ModelError("a layer of the model (BatchNorm?) cannot be trained on one sample: raise training.batch_size")
+    for client, roles in enumerate(federation.roles):
+        if len(roles.train) == 1:
+            raise ModelError(
+                f"client {client} has a single training sample, and a layer of the model (BatchNorm?) needs more than "
+                "one at a time: raise data.min_samples, or use GroupNorm or LayerNorm"
+            )
 
 
 def _availability(config: RunConfig) -> Availability:

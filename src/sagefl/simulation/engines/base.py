@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Protocol
 
 from torch import nn
 
 from ...errors import SageflError
+from ...learning.corpus import Corpus
 from ...learning.layout import Layout
+from ...learning.models import copied, plain
 from ...learning.population import Population, Storage
 from ...learning.tasks import Result, Task
 from ...learning.training import LocalTraining, TrainingOptions
-from ...learning.workbench import Corpus
 from ..world import World
 
 
@@ -60,7 +60,9 @@ Parts = tuple[nn.Module, Layout, Population, Corpus, TrainingOptions, LocalTrain
 
 def parts(world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool) -> Parts:
     """What a workbench is made of. Workers make their own: its scratch memory must not be shared."""
-    options = TrainingOptions(**world.config.training.model_dump(), rounds=world.config.rounds)
+    config = world.config
+    options = TrainingOptions(**config.training.model_dump(), rounds=config.rounds, join_last=world.lone)
     corpus = world.corpus(shared_memory=shared_memory)
-    model = deepcopy(world.model)  # the world's own stays a template
+    # The world's own stays a template. What makes single clients fast on a CPU knows float32 alone.
+    model = copied(world.model) if options.precision == "float32" else plain(world.model)
     return (model, world.layout, population, corpus, options, hooks, world.config.seed)

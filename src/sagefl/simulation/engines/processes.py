@@ -80,9 +80,11 @@ def lacking_shared_memory(world: World, extras: dict[str, int] | None) -> str | 
     room = os.statvfs(SHARED_MEMORY)
     free = room.f_bavail * room.f_frsize
     published = (1 + world.history) * (2 if world.misbehaviour.poisons else 1)
-    columns = (3 + published) * world.layout.width + sum((extras or {}).values())
-    d = world.dataset
-    needed = 4 * columns * world.clients + sum(a.nbytes for a in (d.train_x, d.train_y, d.test_x, d.test_y))
+    layout, corpus = world.layout, world.corpus()
+    columns = (1 + published) * layout.width + 2 * layout.trained_width + sum((extras or {}).values())
+    held = {name: getattr(corpus, name).nbytes for name in ("train_x", "train_y", "test_x", "test_y")}
+    frozen = sum(p.nbytes for p in world.model.parameters() if not p.requires_grad)
+    needed = 4 * columns * world.clients + frozen + sum(n for name, n in held.items() if name not in corpus.files)
     if needed <= free:
         return None
     return f"the workers need {needed / 1e6:,.0f} MB of shared memory and {SHARED_MEMORY} has {free / 1e6:,.0f} MB left"

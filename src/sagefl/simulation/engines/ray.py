@@ -27,12 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from ...extras import how_to_install
+from ...learning.corpus import Corpus, InputForm
 from ...learning.layout import Layout
 from ...learning.memory import keep_freed_memory
 from ...learning.population import Population
 from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining, TrainingOptions
-from ...learning.workbench import Corpus, Workbench
+from ...learning.workbench import Workbench
 from ..world import World
 from .base import EngineError, LostRowsError, allocate, parts
 from .sharding import Key, NotHereError, Shard, deal
@@ -113,6 +114,8 @@ class _Kit:
     seed: int
     samples: tuple[Array, Array, Array, Array]
     classes: int
+    form: InputForm
+    clip: float | None
     training_sets: Sequence[Array]
     ages: int
     two_faced: bool
@@ -123,7 +126,8 @@ class _Kit:
         model, layout, _, corpus, options, _, seed = parts(world, hooks, whole, shared_memory=False)
         x, y, test_x, test_y = (t.numpy() for t in (corpus.train_x, corpus.train_y, corpus.test_x, corpus.test_y))
         return cls(
-            model, layout, options, hooks, seed, (x, y, test_x, test_y), corpus.classes, corpus.shards,
+            model, layout, options, hooks, seed, (x, y, test_x, test_y),
+            corpus.classes, corpus.form, corpus.clip, corpus.shards,
             len(whole.snapshots), whole.voices is not whole.snapshots, dict(extras or {}),
         )  # fmt: skip
 
@@ -134,7 +138,7 @@ class _Kit:
         )
         shard = Shard(held, clients, len(self.training_sets))
         train_x, train_y, test_x, test_y = (torch.from_numpy(a) for a in self.samples)
-        corpus = Corpus(train_x, train_y, test_x, test_y, self.classes, self.training_sets)
+        corpus = Corpus(train_x, train_y, test_x, test_y, self.classes, self.training_sets, self.form, self.clip)
         population: Any = shard  # what a workbench does with single rows, a shard can do too
         return Workbench(self.model, self.layout, population, corpus, self.options, self.hooks, self.seed), shard
 

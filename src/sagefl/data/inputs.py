@@ -1,0 +1,113 @@
+"""What one sample's input is made of: an array of any shape and type, or several of them.
+
+Several arrays per sample, given by name (a mapping) or by place (a tuple), are kept as one array of records, so that
+whatever moves, deals or sends samples handles one array; what a model is given is taken apart again by `parts_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..records import Part, by_place, parts_of
+from .errors import DataError
+
+Inputs: TypeAlias = NDArray[Any]
+Shape: TypeAlias = "tuple[int, ...] | dict[str, tuple[int, ...]] | tuple[tuple[int, ...], ...]"
+
+KINDS = ("uint8", "int8", "int16", "int32", "int64", "bool", "float32")
+"""What inputs are kept as: floats as float32, whole numbers as they are (unsigned ones in the next larger signed)."""
+_SIGNED = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
+_CHANNELS = (1, 3, 4)
+_ROWS = 4096  # samples looked at in one go, so that arrays in files need not fit into memory
+
+
+def shape_of(x: Inputs) -> Shape:
+    """What a model is told about one sample: its shape, or the shapes of its arrays by name or by place."""
+    parts = parts_of(x.dtype, x.shape[1:])
+    if x.dtype.fields is None:
+        return parts[0].shape
+    return tuple(p.shape for p in parts) if by_place(parts) else {p.name: p.shape for p in parts}
+
+
+def columns_of(x: Inputs) -> Iterator[tuple[Part, Inputs]]:
+    """Every array of the samples, with the samples first."""
+    for part in parts_of(x.dtype, x.shape[1:]):
+        yield part, x if x.dtype.fields is None else x[part.name]
+
+
+def describe(x: NDArray[Any]) -> str:
+    """Type and shape, for messages."""
+    if x.dtype.fields is None:
+        return f"{x.dtype} {' x '.join(map(str, x.shape))}"
+    told = ", ".join(f"{p.name}: {p.dtype} {' x '.join(map(str, (len(x), *p.shape)))}" for p, _ in columns_of(x))
+    return f"records ({told})"
+
+
+def check_inputs(what: str, x: Any) -> None:
+    """Refuse what no model could be given."""
+    if not isinstance(x, np.ndarray):
+        raise DataError(f"{what} is a {type(x).__name__}; expected a NumPy array")
+    if x.size == 0:
+        raise DataError(f"{what} is empty ({describe(x)}); both splits need at least one sample")
+    for part, column in columns_of(x):
+        name = f"{what}[{part.name!r}]" if part.name else what
+        if part.dtype.name not in KINDS or column.ndim < 1 + (not part.name):
+            raise DataError(
+                f"{name} is {describe(column)}; expected samples first, of type {', '.join(KINDS)}. "
+                "Dataset.from_arrays converts the usual layouts"
+            )
+        for start in range(0, len(column), _ROWS) if part.dtype.kind == "f" else ():
+            rows = column[start : start + _ROWS]
+            if not np.isfinite(rows).all():
+                bad = start + int(np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))[0])
+                raise DataError(f"{name} holds NaN or infinity, first in sample {bad}; clean the data first")
+
+
+def as_inputs(what: str, given: ArrayLike | Mapping[str, ArrayLike] | tuple[Any, ...]) -> Inputs:
+    """A user's inputs in the form that `Dataset` keeps: one array, or records where several were given."""
+    several = isinstance(given, Mapping) or (isinstance(given, tuple) and all(hasattr(g, "shape") for g in given))
+    if not several:
+        return _plain(what, given)
+    named = dict(given) if isinstance(given, Mapping) else {str(i): g for i, g in enumerate(given)}  # type: ignore[arg-type]
+    if not named:
+        raise DataError(f"{what} is empty: expected at least one array per sample")
+    arrays = {str(name): _plain(f"{what}[{name!r}]", array) for name, array in named.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise DataError(f"the arrays of {what} have different numbers of samples ({told}); expected one row each")
+    kind = np.dtype([(name, array.dtype, array.shape[1:]) for name, array in arrays.items()])
+    records = np.empty(next(iter(lengths.values())), kind)
+    for name, array in arrays.items():
+        records[name] = array
+    return records
+
+
+def _plain(what: str, given: Any) -> Inputs:
+    try:
+        x = np.asarray(given)
+    except ValueError:
+        x = np.empty(0, object)
+    if x.dtype.kind not in "fiubV" or (x.dtype.kind == "V" and x.dtype.fields is None):
+        ragged = x.dtype == object
+        raise DataError(
+            f"{what} is {'ragged: its samples differ in length' if ragged else describe(x)}; expected numbers in a "
+            "regular array with samples first" + (": pad them to one length" if ragged else "")
+        )
+    if x.dtype.fields is not None:
+        return np.ascontiguousarray(x)
+    if x.dtype.kind == "f":
+        x = x.astype(np.float32, copy=False)
+    x = x.astype(_SIGNED.get(x.dtype.name, x.dtype), copy=False)
+    if x.ndim == 3 and x.dtype == np.uint8:
+        x = x[:, None]
+    elif x.ndim == 4 and x.shape[-1] in _CHANNELS and x.shape[1] not in _CHANNELS and x.dtype.name in _PIXELS:
+        x = x.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(x)
+
+
+_PIXELS = ("uint8", "float32")

@@ -1,0 +1,148 @@
+"""The samples as tensors, and how they become what a model is given.
+
+An array that lies in a file stays there: workers map the same file instead of getting a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..records import Part, by_place, parts_of
+from .targets import Targets, targets_of
+
+Indices = npt.NDArray[np.int64]
+WIDENED = (torch.uint8, torch.int8, torch.int16)  # whole numbers that torch's embeddings do not take as they are
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """What a sample is made of; several arrays per sample lie in one row of bytes."""
+
+    parts: tuple[Part, ...] = ()  # none: as the tensors themselves say
+    several: bool = False
+
+    @classmethod
+    def of(cls, x: npt.NDArray[Any]) -> InputForm:
+        """Of samples as a data set holds them."""
+        return cls(parts_of(x.dtype, x.shape[1:]), x.dtype.fields is not None)
+
+    def rows(self, x: npt.NDArray[Any]) -> Tensor:
+        """Samples as one tensor, a row each."""
+        if not self.several:
+            return torch.from_numpy(np.ascontiguousarray(x))
+        return torch.from_numpy(np.ascontiguousarray(x).view(np.uint8).reshape(len(x), x.dtype.itemsize))
+
+    def inputs(self, rows: Tensor) -> Any:
+        """What a model is given: a tensor, or tensors by name or by place. More than one leading axis is kept."""
+        if not self.several:
+            return as_input(rows, image=not self.parts or self.parts[0].image)
+        found = {part.name: as_input(_taken(rows, part), image=part.image) for part in self.parts}
+        return tuple(found.values()) if by_place(self.parts) else found
+
+
+def _taken(rows: Tensor, part: Part) -> Tensor:
+    size = part.dtype.itemsize * prod(part.shape)
+    raw = rows[..., part.start : part.start + size].contiguous()
+    kind = torch.from_numpy(np.empty(0, part.dtype)).dtype
+    return raw.view(kind).view(*rows.shape[:-1], *part.shape)
+
+
+def as_input(rows: Tensor, *, image: bool = True) -> Tensor:
+    """uint8 images as floats in [0, 1], short whole numbers as int64, all else as it is."""
+    if image and rows.dtype == torch.uint8:
+        return rows.float().div_(255)
+    return rows.long() if rows.dtype in WIDENED else rows
+
+
+def sliced(x: Any, part: Any) -> Any:
+    """Some samples of what a model is given."""
+    if isinstance(x, Tensor):
+        return x[part]
+    if isinstance(x, dict):
+        return {name: tensor[part] for name, tensor in x.items()}
+    return tuple(tensor[part] for tensor in x)
+
+
+def model_input(x: npt.NDArray[Any]) -> Any:
+    """What a model is given for some samples of a data set."""
+    form = InputForm.of(x)
+    return form.inputs(form.rows(x))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The samples as tensors and which of them each client trains on."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: int  # or numbers to be predicted
+    shards: Sequence[Indices]  # training indices per client; anchors and evaluation samples are not in them
+    form: InputForm = InputForm()
+    clip: float | None = None  # where errors of values are cut off; None: the targets are classes
+    files: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # tensors that lie in files: how to map them again
+
+    @classmethod
+    def of(
+        cls,
+        arrays: Sequence[npt.NDArray[Any]],
+        classes: int,
+        shards: Sequence[Indices],
+        *,
+        clip: float | None = None,
+        shared_memory: bool = False,
+    ) -> Corpus:
+        """From training inputs, their targets, test inputs, their targets; shared memory lets workers see one copy."""
+        form = InputForm.of(arrays[0])
+        tensors: dict[str, Any] = {}
+        files = {}
+        for name, array in zip(_ARRAYS, arrays, strict=True):
+            tensor = form.rows(array) if name.endswith("x") else torch.from_numpy(np.ascontiguousarray(array))
+            if (mapped := _in_file(array)) is not None:
+                files[name] = mapped
+            elif shared_memory:
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
+            tensors[name] = tensor
+        return cls(**tensors, classes=classes, shards=shards, form=form, clip=clip, files=files)
+
+    @property
+    def targets(self) -> Targets:
+        """How outputs are compared with targets."""
+        return targets_of(self.classes, self.clip)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tensors in files are left out: whoever gets this maps the files."""
+        return {f.name: None if f.name in self.files else getattr(self, f.name) for f in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        for name, (path, kind, offset, shape) in self.files.items():
+            array = np.memmap(path, kind, "c", offset, shape)
+            rows = self.form.rows(array) if name.endswith("x") else torch.from_numpy(array)
+            object.__setattr__(self, name, rows)
+
+
+_ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+
+
+def _in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
+    """How to map the file again that an array lies in; None where it lies in memory, or is a part of such an array."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+        owner = owner.base
+    if not isinstance(owner, np.memmap) or owner.filename is None or not array.flags.c_contiguous:
+        return None
+    at = array.ctypes.data - owner.ctypes.data
+    if not 0 <= at <= owner.nbytes - array.nbytes:
+        return None
+    return str(owner.filename), array.dtype, int(owner.offset) + at, array.shape
