@@ -110,13 +110,13 @@ def sections(model: Any) -> Iterator[str]:
 
 def columns() -> str:
     """Every column of every table that a run writes."""
-    from sagefl.runs.columns import TABLES, WRITERS, columns
+    from sagefl.runs.columns import TABLES, every_column
 
     parts = []
     for table, about in TABLES.items():
         parts.append(f"\n## {table}.parquet\n\n{about[0].upper()}{about[1:]}.\n")
         parts.append("| column | type | unit | meaning |\n|---|---|---|---|")
-        for column in columns(table, *WRITERS):
+        for column in every_column(table):
             cells = (f"`{column.name}`", f"`{column.dtype}`", column.unit, column.explained)
             parts.append("| " + " | ".join(map(escaped, cells)) + " |")
     return "\n".join(parts)

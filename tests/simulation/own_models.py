@@ -58,7 +58,7 @@ class Normed(Perceptron):
 
 
 class Counting(Perceptron):
-    """Changes a buffer, which belongs to nobody, where vmap does not see it."""
+    """Replaces a buffer instead of changing it in place."""
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__(shape, classes)

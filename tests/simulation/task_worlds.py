@@ -1,4 +1,4 @@
-"""Small worlds of every kind of task: text, several arrays per sample, regression, BatchNorm, adapters on a frozen base.
+"""Small worlds of every kind of task: text, several arrays per sample, regression, BatchNorm, adapters.
 
 Data and models are found by name, as a user's are, so that worker processes find them too.
 """

@@ -230,7 +230,8 @@ def test_rough_worlds_have_rounds_in_which_somebody_is_alone(tmp_path: Path) -> 
 
 
 def test_a_task_that_fails_in_a_worker_fails_the_run_with_its_own_message(tmp_path: Path, own_module: str) -> None:
-    text = OWN.replace("return self.top", "self.constant += 1\n        return self.top")
+    later = "self.seen = getattr(self, 'seen', 0) + 1\n        self.constant += self.seen > 9\n        return self.top"
+    text = OWN.replace("return self.top", later)
     Path("users_bad_model.py").write_text(text)
     settings = config("rg", rounds=1, model={"name": "users_bad_model:Own", "shared": ["trunk"]})
     for engine in ("sequential", "processes"):

@@ -151,7 +151,12 @@ class Results:
     def notes(self) -> list[str]:
         """What a reader of the table must know: what was only read, and in what else the runs differ."""
         read = [] if self.loaded else _read(self.runs)
-        return [*read, *_apart(self.runs), *self._given]
+        return [*read, *_diverged(self.runs), *_apart(self.runs), *self._given]
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training diverged in any of these runs."""
+        return any("diverged" in run.values for run in self.runs)
 
     # The table ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +192,8 @@ class Results:
 
     def _row(self, method: str, measured: Sequence[Any], several: bool) -> list[str]:
         runs = list(self.of(method).values())
-        row = [method, *([str(len(runs))] if several else [])]
+        failed = any("diverged" in run.values for run in runs)
+        row = [f"{method} (diverged)" if failed else method, *([str(len(runs))] if several else [])]
         for metric in measured:
             found = _spread(self.values(method, metric.name).values())
             row.append(_shown(found, metric.format, several))
@@ -319,6 +325,16 @@ def _read(runs: Sequence[Held]) -> Iterator[str]:
     elif read := [run for run in runs if run.read]:
         names = ", ".join(f"{run.label} (seed {run.seed})" for run in read)
         yield f"Finished before, so read and not run: {names}."
+
+
+def _diverged(runs: Sequence[Held]) -> Iterator[str]:
+    """Runs whose numbers mean nothing from some round on."""
+    for run in runs:
+        if (round := run.values.get("diverged")) is not None:
+            yield (
+                f"Training diverged in {run.label} (seed {run.seed}), first in round {round}: lower "
+                "training.learning_rate, or scale the data."
+            )
 
 
 def _apart(runs: Sequence[Held]) -> Iterator[str]:

@@ -20,7 +20,10 @@ def list_() -> None:
     for name, entry in datasets().items():
         where = entry.find()
         out.print(f"{name:<12} {f'present: {where}' if where else 'absent'}")
-    out.print("fmnist-mini is always there. Your own: FILE.npz, module:function, or hf:NAME (extra hf).")
+    out.print(
+        "fmnist-mini and sotu-mini are always there. Your own: FILE.npz, .csv or .parquet, a folder of .npy files, "
+        "module:function, or hf:NAME (extra hf)."
+    )
 
 
 @group.command("get")

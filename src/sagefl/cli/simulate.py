@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from ..runs.config import Execution, RunConfig
 
 
+DIVERGED = 3  # exit status: the run is complete, but training diverged
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags override it.")]
-Dataset = Annotated[str | None, typer.Option(help="From `sagefl data list`, or FILE.npz, module:function, hf:NAME.")]
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        help="From `sagefl data list`, or FILE.npz, .csv, .parquet, a folder of .npy, module:function, hf:NAME."
+    ),
+]
 Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more heterogeneous.")]
 Topology = Annotated[str | None, typer.Option(help="er, ba, ring, regular, ws, torus, complete, file.")]
 Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
@@ -159,6 +165,8 @@ def compare(
             notes.append(f"The report is in {results.report(report)}")
         if json_:
             typer.echo(json.dumps(results.document(), indent=1))
+            if results.diverged:
+                raise typer.Exit(DIVERGED)
         else:
             _show(results, *notes)
 
@@ -212,14 +220,13 @@ def columns(
     only: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="metrics, decisions, clients, timings.")] = None,
 ) -> None:
     """Print what the tables of a run hold: every column with its type, unit and meaning."""
-    from ..runs.columns import TABLES, WRITERS
-    from ..runs.columns import columns as columns_of
+    from ..runs.columns import TABLES, every_column
 
     if only is not None and only not in TABLES:
         fail(f"there is no table {only!r}: {', '.join(TABLES)}")
     out, head = console(), ("column", "type", "unit", "meaning")
     for name in TABLES if only is None else (only,):
-        rows = [(c.name, str(c.dtype), c.unit, c.explained) for c in columns_of(name, *WRITERS)]
+        rows = [(c.name, str(c.dtype), c.unit, c.explained) for c in every_column(name)]
         out.print(f"{name}.parquet: {TABLES[name]}", table(head, rows, left=head), "", sep="\n")
 
 
@@ -360,6 +367,8 @@ def _show(results: Results, *notes: str) -> None:
         out.print("\n" + fill(sentence, 110))
     for note in (*results.notes(), *notes):
         out.print(note)
+    if results.diverged:
+        raise typer.Exit(DIVERGED)
 
 
 def _print_replay(results: Sequence[Any]) -> None:

@@ -25,10 +25,12 @@ from .dataset import Dataset
 from .errors import DataError
 from .files import Contents, FileDataset, RawFile
 from .idx import parse_idx
+from .sotu import ALPHABET, SOTU
 from .user import FunctionDataset
 from .ways import apt, archive, check_archive, download, download_archive, folder_of, members, npm
 
 EMBEDDED = "fmnist-mini"
+EXCERPT = "sotu-mini"
 ENTRY_POINTS = "sagefl.datasets"
 NamedDataset: TypeAlias = FileDataset | FunctionDataset
 
@@ -83,6 +85,22 @@ def _embedded() -> Dataset:
 
 
 MINI = FunctionDataset(EMBEDDED, "10,000 + 2,000 images of Fashion-MNIST, shipped with sagefl", _embedded, _FOLDER)
+
+
+_SPEECH_DIGEST = "ea333b2c3c87a2a5f54d7ae3355e87abca817520e2085e5a5372c824ea72d035"
+
+
+def _speech() -> Dataset:
+    with np.load(_FOLDER / f"{EXCERPT}.npz", allow_pickle=False) as part:
+        mini = Dataset.from_arrays(
+            EXCERPT, part["train_x"], part["train_y"], part["test_x"], part["test_y"], len(ALPHABET), part["owners"]
+        )
+    if mini.digest != _SPEECH_DIGEST:
+        raise DataError(f"the embedded {EXCERPT} has digest {mini.digest}; expected {_SPEECH_DIGEST}: reinstall sagefl")
+    return mini
+
+
+SPEECH = FunctionDataset(EXCERPT, "an excerpt of sotu: 12 speakers, 400 windows of 32 letters each", _speech, _FOLDER)
 
 
 # MNIST and its drop-in replacements -----------------------------------------------------------------------------------
@@ -226,4 +244,4 @@ CIFAR10 = FileDataset(
 )
 
 
-CATALOGUE: dict[str, NamedDataset] = {entry.name: entry for entry in (MINI, FMNIST, MNIST, CIFAR10)}
+CATALOGUE: dict[str, NamedDataset] = {entry.name: entry for entry in (MINI, SPEECH, FMNIST, MNIST, CIFAR10, SOTU)}

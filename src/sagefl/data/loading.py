@@ -9,7 +9,8 @@ from .catalogue import EMBEDDED, datasets
 from .dataset import Dataset
 from .errors import DataError
 from .hugging import from_hub
-from .user import from_npz, from_reference
+from .tables import from_table, is_table
+from .user import from_folder, from_npz, from_reference
 
 
 def load(name: str = EMBEDDED, root: Path | str | None = None) -> Dataset:
@@ -23,6 +24,10 @@ def load(name: str = EMBEDDED, root: Path | str | None = None) -> Dataset:
         return datasets()[name].load(None if root is None else Path(root))
     if name.endswith(".npz"):
         return from_npz(Path(name).expanduser(), name)
+    if is_table(name):
+        return from_table(name)
+    if Path(name).expanduser().is_dir():
+        return from_folder(Path(name).expanduser(), name)
     if name.startswith("hf:"):
         return from_hub(name)
     if ":" in name:
@@ -35,8 +40,10 @@ def unknown(name: str) -> str:
     known = datasets()
     hint = nearest(name.lower(), known)
     if Path(name).is_file():
-        hint = "; of files, only .npz is read (never pickles): save your arrays with numpy.savez_compressed"
+        hint = (
+            "; of files, .npz, .csv and .parquet are read (never pickles): save your arrays with numpy.savez_compressed"
+        )
     return (
-        f"unknown dataset {name!r}{hint}; known: {', '.join(known)}, a path to an .npz file, "
-        "module:function (your Python function), hf:NAME (Hugging Face)"
+        f"unknown dataset {name!r}{hint}; known: {', '.join(known)}, a path to an .npz, .csv or .parquet file, a "
+        "folder of .npy files, module:function (your Python function), hf:NAME (Hugging Face)"
     )

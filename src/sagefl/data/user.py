@@ -1,5 +1,6 @@
-"""A user's own data: an `.npz` file of four arrays, or a Python function that returns them. A fifth array may name the
-owner of each training sample.
+"""A user's own data: four arrays in an `.npz` file or a folder of `.npy` files, or a Python function that returns them.
+
+A fifth array may name the owner of each training sample; `x_train.NAME` is one of several inputs of a sample.
 
 Files are never unpickled. A function is the user's own code and runs with the user's rights, like any import.
 """
@@ -30,16 +31,43 @@ def from_npz(path: Path, name: str | None = None) -> Dataset:
     """The dataset in an `.npz` file of the four arrays and, optionally, an integer `classes` and `owners`."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; {_EXPECTED} saved with numpy.savez_compressed")
-    arrays = _read_npz(path)
-    keys = next((keys for keys in _SPELLINGS if arrays.keys() >= set(keys)), None)
+    return _from_named(path, name, _read_npz(path))
+
+
+def from_folder(path: Path, name: str | None = None) -> Dataset:
+    """The dataset in a folder of `.npy` files named as the arrays of an `.npz` file are; they are mapped, not read."""
+    arrays: dict[str, Any] = {}
+    for file in sorted(path.glob("*.npy")):
+        try:
+            arrays[file.stem] = np.load(file, mmap_mode="c", allow_pickle=False)  # written to by nobody, yet writable
+        except (OSError, EOFError, ValueError) as error:
+            raise DataError(f"{file} cannot be read as a plain array: {error}; pickled objects are refused") from error
+    return _from_named(path, name, arrays)
+
+
+def _from_named(path: Path, name: str | None, arrays: dict[str, Any]) -> Dataset:
+    several = _gathered(arrays)
+    keys = next((keys for keys in _SPELLINGS if several.keys() >= set(keys)), None)
     if keys is None:
         raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; {_EXPECTED}")
     classes = arrays.get("classes")
     if classes is not None and (classes.size != 1 or classes.dtype.kind not in "iu"):
         raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}; expected one integer")
-    train_x, train_y, test_x, test_y = (arrays[key] for key in keys)
+    train_x, train_y, test_x, test_y = (several[key] for key in keys)
     number = None if classes is None else int(classes.item())
     return Dataset.from_arrays(name or str(path), train_x, train_y, test_x, test_y, number, arrays.get("owners"))
+
+
+def _gathered(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by name; those called `x_train.NAME` together, as several arrays per sample."""
+    found: dict[str, Any] = {}
+    for key, array in arrays.items():
+        whole, dot, part = key.partition(".")
+        if dot:
+            found.setdefault(whole, {})[part] = array
+        else:
+            found[key] = array
+    return found
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
@@ -50,7 +78,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise DataError(f"{path} holds a single array; {_EXPECTED} saved with numpy.savez_compressed")
             # Other members are listed but not read: they may be large, or objects.
-            return {key: archive[key] if key in wanted else np.empty(0) for key in archive.files}
+            return {key: archive[key] if key.partition(".")[0] in wanted else np.empty(0) for key in archive.files}
     except DataError:
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:

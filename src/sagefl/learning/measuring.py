@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .targets import Floats, Targets
-from .tasks import Ensemble, Evaluate, Tasks, Test
+from .tasks import Ensemble, Evaluate, Tally, Tasks
 from .workbench import Indices
 
 
@@ -21,6 +21,6 @@ def measure(
     A client that predicts as a mixture with models published this round does so by its `ensembles`.
     """
     with_ = ensembles or {}
-    tallies = tasks.map([Test(client, tests[client], with_.get(client)) for client in own])
+    tallies = tasks.map([Tally(client, tests[client], with_.get(client)) for client in own])
     scored = tasks.map([Evaluate(client, indices, with_.get(client)) for client, indices in own.items()])
     return targets.measures(tallies, scored, [len(indices) for indices in own.values()])

@@ -34,7 +34,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from .corpus import sliced
 from .models import copied, plain, training_loss
-from .tasks import Answer, Evaluate, Gram, InspectModels, Result, Task, Test, Train, carry_out
+from .tasks import Answer, Evaluate, Gram, InspectModels, Result, Tally, Task, Train, carry_out
 from .training import LocalTraining, optimizer_step
 from .workbench import CHUNK, Indices, Workbench, finite, normal_gram
 
@@ -108,7 +108,7 @@ class StackedBench:
             stacked |= {Train: self.train}
         if self.inference_trouble is None:
             stacked |= {Answer: self.answer, InspectModels: self.inspect, Evaluate: self.evaluate}
-            stacked |= {Test: self.test, Gram: self.gram}
+            stacked |= {Tally: self.test, Gram: self.gram}
         if tasks and (work := stacked.get(type(tasks[0]))) is not None:
             return work(tasks)
         return carry_out(tasks, self.bench)
@@ -184,9 +184,14 @@ class StackedBench:
         self, views: dict[str, Tensor], state: dict[str, Tensor], x: Any, y: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, and the buffers as training leaves them."""
+
+        def trained(model: nn.Module, x: Any, y: Tensor) -> Any:
+            loss = training_loss(model, x, y)
+            return loss, {name: self._calling.get_buffer(name) for name in state}
+
         fresh = {name: buffer.clone() for name, buffer in state.items()}
-        loss: Tensor = functional_call(self._calling, views | fresh, (training_loss, x, y))
-        return loss, fresh
+        found: tuple[Tensor, dict[str, Tensor]] = functional_call(self._calling, views | fresh, (trained, x, y))
+        return found
 
     # Inference ----------------------------------------------------------------------------------------------------
 
@@ -219,8 +224,8 @@ class StackedBench:
         asked = [(self.bench.population.params[task.client], task.indices) for task in tasks]
         return self._each(asked, self._train_x, "forward", lambda i, out: self.bench.evaluate(out, tasks[i].indices))
 
-    def test(self, tasks: Sequence[Test]) -> list[Any]:
-        """`Test` of many clients, who usually see the same samples; mixtures one by one."""
+    def test(self, tasks: Sequence[Tally]) -> list[Any]:
+        """`Tally` of many clients, who usually see the same samples; mixtures one by one."""
         if any(task.ensemble for task in tasks):
             return carry_out(tasks, self.bench)
         asked = [(self.bench.population.params[task.client], task.subset) for task in tasks]

@@ -250,7 +250,7 @@ class Evaluate(Task[tuple[float, float]]):
 
 
 @dataclass(frozen=True, eq=False)
-class Test(Task[npt.NDArray[Any]]):
+class Tally(Task[npt.NDArray[Any]]):
     """The present row on the shared test set: its confusion matrix (true x predicted), or sums of errors."""
 
     subset: Indices
@@ -265,7 +265,7 @@ class Test(Task[npt.NDArray[Any]]):
         return bench.tally(_predict(bench, self, bench.corpus.test_x, self.subset), self.subset)
 
 
-def _predict(bench: Workbench, task: Evaluate | Test, images: Tensor, indices: Indices) -> Tensor:
+def _predict(bench: Workbench, task: Evaluate | Tally, images: Tensor, indices: Indices) -> Tensor:
     """Outputs of the present row, or of the mixture."""
     if task.ensemble is not None:
         return task.ensemble.infer(bench, task.client, images, indices)

@@ -7,6 +7,7 @@ shows here and not in some round.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,8 @@ def try_out(model: nn.Module, x: npt.NDArray[Any], y: npt.NDArray[Any], outputs:
     copy, picked = copied(model), _telling(x)
     given, targets = model_input(x[picked]), torch.from_numpy(y[picked])
     before = {name: b.clone() for name, b in copy.named_buffers()}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # training itself will repeat them
         copy.train()
         with torch.no_grad():
             _check_output(copy, _run(copy, x, lambda: copy(given)), len(picked), outputs, y)

@@ -369,6 +369,14 @@ def columns(table: str, *writers: Writer) -> tuple[Column[Any], ...]:
     return tuple(column for column in of_table if column.only in (None, *writers))
 
 
+def every_column(table: str) -> tuple[Column[Any], ...]:
+    """The columns that any run may have in a table, those of regression last."""
+    usual = columns(table, *(writer for writer in WRITERS if writer != "values"))
+    known = {column.name for column in usual}
+    of_values = (column for column in columns(table, "values") if column.name not in known)
+    return (*usual, *(replace(column, only="values") for column in of_values))
+
+
 def schema(table: str, *writers: Writer) -> pl.Schema:
     """The names and types of a table's columns."""
     return pl.Schema({column.name: column.dtype for column in columns(table, *writers)})

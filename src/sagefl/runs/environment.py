@@ -24,6 +24,7 @@ from typing import Any
 
 from ..data.catalogue import ENTRY_POINTS as DATASETS
 from ..data.reading import files_of
+from ..data.tables import is_table
 from ..references import file_of, find_module, is_reference
 from ..selection.registry import ENTRY_POINTS as SELECTORS
 from ..selection.selector import Selector
@@ -86,8 +87,10 @@ def _model(name: str) -> MadeOf:
 
 
 def _data(name: str) -> Digests:
-    if name.endswith(".npz"):
-        return {name: digest_of_file(Path(name))}
+    if name.endswith(".npz") or is_table(name):
+        return {name: digest_of_file(Path(name.partition("?")[0]).expanduser())}
+    if Path(name).is_dir():
+        return {f"{name}/{path.name}": digest_of_file(path) for path in sorted(Path(name).glob("*.npy"))}
     if name.startswith("hf:"):
         return {}
     return _code(name, (DATASETS,), {}, versions.DATASETS.get(name, 1))

@@ -58,7 +58,9 @@ class DataConfig(ConfigSection):
     """Which samples, dealt how."""
 
     dataset: str = Field(
-        default="fmnist-mini", description=f"{', '.join(dataset_names())}, FILE.npz, module:function or hf:NAME"
+        default="fmnist-mini",
+        description=f"{', '.join(dataset_names())}, FILE.npz, .csv or .parquet, a folder of .npy files, "
+        "module:function or hf:NAME",
     )
     partition: Literal["dirichlet", "shards", "iid", "owners"] = Field(
         default="dirichlet", description="how the training split is dealt; owners: as the data themselves say"

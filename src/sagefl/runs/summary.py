@@ -34,6 +34,7 @@ def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: 
         "diversity": last.get("diversity"),
         **_privacy(metrics),
         **({"minutes": metrics["minutes"][-1]} if "minutes" in metrics.columns and metrics.height else {}),
+        **_diverged(metrics),
     }
 
 
@@ -41,6 +42,12 @@ def _privacy(metrics: pl.DataFrame) -> dict[str, Any]:
     """What the worst-off client gave away: per answer, in its worst round, in all. Empty without private answers."""
     names = [column.name for column in columns("metrics", "private") if column.only]
     return {name: metrics[name].max() for name in names if name in metrics.columns}
+
+
+def _diverged(metrics: pl.DataFrame) -> dict[str, Any]:
+    """The first round, from 1, in which somebody's training loss was not a number; nothing where all went well."""
+    bad = metrics.filter(pl.col("train_loss").is_not_null() & ~pl.col("train_loss").is_finite())
+    return {"diverged": int(bad["round"].min()) + 1} if bad.height else {}  # type: ignore[arg-type]
 
 
 def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = SCHEDULE) -> dict[str, float]:

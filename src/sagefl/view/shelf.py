@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from ..errors import SageflError
-from ..runs.columns import WRITERS, known_metrics, schema
+from ..runs.columns import every_column, known_metrics, leading
 from ..runs.config import RunConfig, method_label
 from ..runs.files import RunError
 from ..runs.headroom import headroom, runs_scores, said, shown
@@ -31,10 +31,14 @@ READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
 """What reading a damaged directory, or one from another version, may raise."""
 
 NEEDED = {
-    "metrics": ("accuracy", "degree", "evaluations"),
+    "metrics": ("degree", "evaluations"),
     "decisions": ("client", "peers", "chosen", "reason", "anchors", "evaluations", "direction"),
-    "clients": ("client", "accuracy", "own_accuracy"),
+    "clients": ("client",),
 }  # columns without which the page cannot show a run; other columns came later or are of some runs only
+MEASURED: dict[str, dict[str, tuple[str, ...]]] = {
+    "accuracy": {"metrics": ("accuracy",), "clients": ("accuracy", "own_accuracy")},
+    "mae": {"metrics": ("mae",), "clients": ("mae", "own_mae")},
+}  # the same by what was measured
 SILENT = 180.0  # seconds without any change after which a run no longer counts as running
 FILES = ("run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "summary.json", "events.log")
 Value = TypeVar("Value")
@@ -153,12 +157,14 @@ def _checked(directory: RunDirectory, name: str) -> pl.DataFrame:
     frame = directory.table(name)
     if "round" not in frame.columns:
         raise RunError(f"{name}.parquet has no column round: it is not from this program, or from another version")
-    declared = schema(name, *WRITERS)
+    declared = {column.name: column.dtype for column in every_column(name)}
     known = [column for column in frame.columns if column in declared and frame.schema[column] != pl.Null]
     wrong = [c for c in known if frame.schema[c].is_numeric() != declared[c].is_numeric()]
     if wrong:
         raise RunError(f"{name}.parquet: column {wrong[0]} is {frame.schema[wrong[0]]}, expected {declared[wrong[0]]}")
-    if lacking := [column for column in NEEDED.get(name, ()) if column not in frame.columns]:
+    measured = MEASURED[leading(frame.columns)[0]] if name in ("metrics", "clients") else {}
+    needed = (*NEEDED.get(name, ()), *measured.get(name, ()))
+    if lacking := [column for column in needed if column not in frame.columns]:
         raise RunError(
             f"{name}.parquet has no column {lacking[0]}: it is not from this program, or from another version"
         )
@@ -236,11 +242,11 @@ def _progress(run: Run, problems: list[str]) -> dict[str, Any]:
 def _measured(run: Run) -> dict[str, Any]:
     metrics = run.table("metrics")
     last: dict[str, Any] = {}
-    if "accuracy" in metrics.columns:
-        evaluated = metrics.filter(pl.col("accuracy").is_not_null())
+    if (lead := leading(metrics.columns)[0]) in metrics.columns:
+        evaluated = metrics.filter(pl.col(lead).is_not_null())
         if evaluated.height:
-            row = evaluated.row(-1, named=True)
-            last = {name: row.get(name) for name in ("round", *(m.name for m in known_metrics() if m.title))}
+            row, known = evaluated.row(-1, named=True), known_metrics(values=lead == "mae")
+            last = {name: row.get(name) for name in ("round", *(m.name for m in known if m.title))}
     if {"evaluations", "degree"} <= set(metrics.columns) and (degrees := float(metrics["degree"].sum())):
         last["budget"] = float(metrics["evaluations"].sum()) / (SCHEDULE[-1] * degrees)
     signature = run.signature("metrics.parquet")

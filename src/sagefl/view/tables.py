@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from ..runs.columns import OF_GROUP, known_metrics, shown
+from ..runs.columns import OF_GROUP, Writer, known_metrics, shown
 from .plain import numbers
 from .shelf import Run
 
@@ -36,12 +36,13 @@ def headings() -> dict[str, Any]:
     `grouped` is how some are called, and what they mean, where clients come in groups.
     """
     measured = [column for column in known_metrics() if column.title]
+    values = [column for column in known_metrics(values=True) if column.title]
     moved = [column for column in shown() if column.unit == "bytes"]
     kept = ("name", "title", "meaning", "format")
     pulled = [column for column in shown("world") if column.only]
     found: dict[str, Any] = {
         kind: [{key: getattr(column, key) for key in kept} for column in of_kind]
-        for kind, of_kind in (("measured", measured), ("bytes", moved), ("pulled", pulled))
+        for kind, of_kind in (("measured", measured), ("values", values), ("bytes", moved), ("pulled", pulled))
     }
     return found | {"grouped": OF_GROUP}
 
@@ -52,7 +53,8 @@ def rounds(run: Run, since: int = 0) -> dict[str, Any]:
     start = since if 0 <= since <= metrics.height else 0
     part = metrics.slice(start)
     nothing = [None] * part.height
-    wanted = [c for c in shown("world", "clock") if c.only is None or c.name in part.columns]
+    kinds: tuple[Writer, ...] = ("world", "clock", *(("values",) if "mae" in part.columns else ()))
+    wanted = [c for c in shown(*kinds) if c.only is None or c.name in part.columns]
     columns = {c.name: numbers(part[c.name]) if c.name in part.columns else nothing for c in wanted}
     reasons = {
         reason: part[f"reason_{reason}"].to_list()
@@ -66,9 +68,10 @@ def _bands(run: Run) -> dict[str, list[Any]]:
     """The spread of the clients' accuracies on their own data at every evaluation: lowest, quartiles, highest."""
     if not (run.path / "clients.parquet").is_file():
         return {}
-    own = pl.col("own_accuracy")
     table = run.table("clients")
-    if not {"round", "own_accuracy"} <= set(table.columns):
+    name = "own_mae" if "own_mae" in table.columns else "own_accuracy"
+    own = pl.col(name)
+    if not {"round", name} <= set(table.columns):
         return {}
     spread = table.group_by("round").agg(
         low=own.min(), q1=own.quantile(0.25), median=own.median(), q3=own.quantile(0.75), high=own.max()
@@ -110,6 +113,7 @@ def clients(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {"rounds": [], "accuracy": [], "own": []}
     for (number,), rows in groups:
         found["rounds"].append(number)
-        found["accuracy"].append(numbers(rows["accuracy"], 4))
-        found["own"].append(numbers(rows["own_accuracy"], 4))
+        test, own = ("mae", "own_mae") if "mae" in rows.columns else ("accuracy", "own_accuracy")
+        found["accuracy"].append(numbers(rows[test], 4))
+        found["own"].append(numbers(rows[own], 4))
     return found

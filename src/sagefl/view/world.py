@@ -14,7 +14,8 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from ..data import DataError, dataset_names, load
+from ..data import DataError, dataset_names
+from ..data.tables import is_table
 from ..errors import SageflError
 from ..runs.config import RunConfig
 from ..runs.truth import read_truth
@@ -48,7 +49,7 @@ def world(run: Run) -> dict[str, Any]:
 
 def is_code(dataset: str) -> bool:
     """Whether loading a data set would run code that the run directory names, or download it."""
-    return dataset not in dataset_names() and not dataset.endswith(".npz")
+    return dataset not in dataset_names() and not dataset.endswith(".npz") and not is_table(dataset)
 
 
 def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
@@ -83,9 +84,10 @@ def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None
 @lru_cache(maxsize=32)
 def _label_counts(settings: str) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
     config = RunConfig.model_validate_json(settings)
-    dataset = load(config.data.dataset)
-    counts = config.dealt(dataset).federation.label_counts.tolist()
-    return tuple(map(tuple, counts)), tuple(f"class {c}" for c in range(dataset.classes))
+    dataset = config.data.load()
+    counts = config.dealt(dataset).federation.label_counts
+    word = "class" if dataset.task == "classification" else "tenth"  # values are told by the tenths they lie in
+    return tuple(map(tuple, counts.tolist())), tuple(f"{word} {c}" for c in range(counts.shape[1]))
 
 
 @lru_cache(maxsize=32)

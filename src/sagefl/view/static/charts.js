@@ -187,8 +187,13 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
 // A chart for everything that an evaluation measures; `client` and `weak` share one.
 const measuredCharts = COLUMNS.measured.filter(({ name }) => name !== "client" && name !== "weak").map((column) => ({
-  id: column.name, title: capital(column.meaning), retitled: (runs) => capital(naming(column, runs).meaning), format: column.format,
+  id: column.name, only: column.name, title: capital(column.meaning), retitled: (runs) => capital(naming(column, runs).meaning), format: column.format,
   traces: curves(column), layout: {}, table: column.name, over: true,
+}));
+
+// The same where models predict values.
+const valueCharts = COLUMNS.values.map((column) => ({
+  id: column.name, title: capital(column.meaning), format: column.format, traces: curves(column), layout: {}, table: column.name, only: column.name, over: true,
 }));
 
 // Whom clients pulled, where it is recorded.
@@ -198,8 +203,9 @@ const pulledCharts = COLUMNS.pulled.map((column) => ({
 
 export const CHARTS = [
   ...measuredCharts,
+  ...valueCharts,
   ...pulledCharts,
-  { id: "own", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: {}, table: "client", over: true },
+  { id: "own", only: "client", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: {}, table: "client", over: true },
   { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, format: ".1%", table: "evidence" },
   { id: "bytes", title: "Bytes moved, by kind", traces: byteTraces, layout: { barmode: "stack", showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, xaxis: { tickformat: "~s", ticksuffix: "B" }, yaxis: { autorange: "reversed" }, margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "bytes" },
   { id: "reasons", title: "Why decisions ended", traces: null, layout: { ...UNITY, xaxis: {}, showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, hovermode: "closest", margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "reasons" },
@@ -224,7 +230,7 @@ export function chartTable(chart, entries, chosen) {
   }
   const columns = entries.map(({ rounds }) => (chart.table === "evidence" ? evidenceShares(rounds.columns) : (rounds.columns[chart.table] ?? [])));
   const last = Math.max(0, ...columns.map((c) => c.length));
-  const wanted = Array.from({ length: last }, (_, i) => i).filter((i) => entries.some(({ rounds }) => rounds.columns.accuracy[i] !== null && rounds.columns.accuracy[i] !== undefined));
+  const wanted = Array.from({ length: last }, (_, i) => i).filter((i) => entries.some(({ rounds }) => ((rounds.columns.accuracy ?? rounds.columns.mae)[i] ?? null) !== null));
   const show = (value) => formatted(value, chart.format);
   return dataTable(chart.title, ["round", ...entries.map(({ run }) => run.label)], wanted.map((i) => [i + 1, ...columns.map((c) => show(c[i]))]));
 }

@@ -17,6 +17,7 @@ export class RunsView {
   #entries = [];
   #statuses = new Map();
   #worlds = new Set();
+  #measured = COLUMNS.measured;
   #drawing = Promise.resolve();
 
   constructor(app) {
@@ -104,7 +105,8 @@ export class RunsView {
 
   #table(runs) {
     const captured = runs.some((run) => run.capture);
-    const measured = COLUMNS.measured.map((column) => naming(column, runs).title);
+    this.#measured = measuredIn(runs);
+    const measured = this.#measured.map((column) => naming(column, runs).title);
     const head = ["run", "state", "round", "time left", ...measured, ...(captured ? ["capture"] : []), "evidence"];
     if (!runs.length) return el("p", {}, "There are no runs here yet.");
     this.#worlds = new Set(runs.filter((run) => run.clients).map(worldText));
@@ -128,7 +130,7 @@ export class RunsView {
     const { last } = run;
     return [
       el("div", {}, name, world, problems), run.status, progress(run), left(run),
-      ...COLUMNS.measured.map(({ name, format }) => formatted(last[name], format)), ...(captured ? [run.capture ?? "–"] : []), percent(last.budget),
+      ...this.#measured.map(({ name, format }) => formatted(last[name], format)), ...(captured ? [run.capture ?? "–"] : []), percent(last.budget),
     ];
   }
 
@@ -144,6 +146,12 @@ export class RunsView {
       this.#statuses.set(run.id, now);
     }
   }
+}
+
+// Accuracies, errors of values, or both where such runs stand side by side.
+function measuredIn(runs) {
+  const values = runs.filter((run) => run.last.mae !== undefined).length;
+  return [...(values && values === runs.length ? [] : COLUMNS.measured), ...(values ? COLUMNS.values : [])];
 }
 
 function worldText(run) {

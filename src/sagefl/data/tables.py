@@ -1,0 +1,127 @@
+"""Tables in files: CSV and Parquet, a row per sample.
+
+`FILE.csv` is enough where the columns are called `label`, `owner` and `split`; otherwise say which:
+`prices.csv?label=price&owner=region&split=part`. Every other column is a feature (`features=a,b` names some). Numbers
+are scaled to mean 0 and deviation 1 over the training rows (`scale=none` leaves them), words become a column for each
+of them. Without a column that splits, a fixed fifth of the rows is for testing. Needs polars, which the simulator
+brings along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dataset import Dataset
+from .errors import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SUFFIXES = (".csv", ".parquet")
+OPTIONS = ("label", "owner", "split", "features", "scale")
+MOST_WORDS = 100  # different words in a column of features
+HELD_OUT = 5  # one row in so many is for testing
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is that of a table in a file."""
+    return name.partition("?")[0].endswith(SUFFIXES)
+
+
+def from_table(reference: str) -> Dataset:
+    """The data set in `FILE.csv[?option=value&...]`; options are label, owner, split, features and scale."""
+    name, _, query = reference.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := sorted(options.keys() - set(OPTIONS)):
+        raise DataError(f"{reference!r} has the unknown option {unknown[0]!r}; expected {', '.join(OPTIONS)}")
+    table = _read(Path(name).expanduser())
+    label = _column(table, name, "label", options)
+    if label is None:
+        asked = f"say which it is, {name}?label=COLUMN"
+        raise DataError(f"{name} has no column 'label': {asked}; it has {_few(table.columns)}")
+    owner, split = (_column(table, name, role, options) for role in ("owner", "split"))
+    given = options["features"].split(",") if "features" in options else table.columns
+    features = [_known(table, name, "features", c) for c in given if c not in (label, owner, split)]
+    if not features:
+        raise DataError(f"{name} has no column of features beside {', '.join(filter(None, (label, owner, split)))}")
+    for column in filter(None, (label, owner, split, *features)):
+        if missing := table[column].null_count():
+            raise DataError(f"{name}: {missing} value(s) are missing in {column!r}; fill them, or leave the rows out")
+    test = _test_rows(table, name, split)
+    x = np.concatenate([_numbers(table[c], name) for c in features], axis=1)
+    if options.get("scale", "standard") != "none":
+        x = (x - x[~test].mean(axis=0)) / np.maximum(x[~test].std(axis=0), 1e-12)
+    y = _targets(table[label])
+    owners = None if owner is None else table[owner].cast(str).to_numpy().astype(str)[~test]
+    return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test], owners=owners)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    import polars as pl
+
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    try:
+        return pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
+
+
+def _column(table: pl.DataFrame, name: str, role: str, options: dict[str, str]) -> str | None:
+    """The column that plays a role: the one that was named, else the one that is called so."""
+    if role in options:
+        return _known(table, name, role, options[role])
+    return role if role in table.columns else None
+
+
+def _known(table: pl.DataFrame, name: str, role: str, column: str) -> str:
+    if column not in table.columns:
+        raise DataError(f"{name} has no column {column!r} for {role}; it has {_few(table.columns)}")
+    return column
+
+
+def _few(columns: Sequence[str]) -> str:
+    return ", ".join(columns[:20]) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+
+
+def _test_rows(table: pl.DataFrame, name: str, split: str | None) -> NDArray[np.bool_]:
+    if split is None:
+        drawn = np.random.default_rng(0).permutation(table.height) < table.height // HELD_OUT
+        if not drawn.any():
+            raise DataError(f"{name} has {table.height} row(s): too few to hold some out for testing")
+        return drawn
+    words = table[split].cast(str).to_numpy().astype(str)
+    if odd := sorted({*words.tolist()} - {"train", "test"}):
+        raise DataError(f"{name}: {split!r} holds {odd[0]!r}; expected train or test in every row")
+    found: NDArray[np.bool_] = words == "test"
+    if found.all() or not found.any():
+        raise DataError(f"{name}: {split!r} is {words[0]} in every row; expected some of train and some of test")
+    return found
+
+
+def _numbers(column: pl.Series, name: str) -> NDArray[np.float64]:
+    """One column of numbers, or a column each for different words."""
+    if column.dtype.is_numeric() or str(column.dtype) == "Boolean":
+        return column.cast(float).to_numpy().astype(np.float64)[:, None]
+    words = column.cast(str).to_numpy().astype(str)
+    known = np.unique(words)
+    if len(known) > MOST_WORDS:
+        raise DataError(
+            f"{name}: {column.name!r} holds {len(known)} different words; a feature has at most {MOST_WORDS}: leave it "
+            "out with features=..., or turn it into numbers"
+        )
+    found: NDArray[np.float64] = (words[:, None] == known).astype(np.float64)
+    return found
+
+
+def _targets(column: pl.Series) -> NDArray[Any]:
+    """Numbers as they are; words numbered in sorted order."""
+    if column.dtype.is_numeric():
+        return column.to_numpy()
+    return np.unique(column.cast(str).to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
