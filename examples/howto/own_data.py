@@ -1,7 +1,8 @@
 """Your own data: a function that returns training inputs and labels, test inputs and labels.
 
-Inputs are uint8 images (samples, channels, height, width), which are scaled to [0, 1], or float32 arrays of any shape,
-which are used as they are. Labels are whole numbers from 0. Dealing the training part out to the clients, and holding
+Inputs are uint8 images (samples, channels, height, width), which are scaled to [0, 1], or arrays of any shape (floats,
+tokens as whole numbers, a dictionary of several), which are used as they are. Targets are whole numbers from 0 for
+classes, or floats for regression. Dealing the training part out to the clients, and holding
 anchors and evaluation samples back, is sagefl's business; where the data say whose each training sample is, a fifth
 array tells, and `data.partition = "owners"` makes every owner a client.
 """

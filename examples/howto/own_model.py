@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Trunk(nn.Module):
-    """A trunk that is shared and a head that is not. No BatchNorm: running statistics cannot be exchanged."""
+    """A trunk that is shared and a head that is not."""
 
     shared = ("trunk",)
 

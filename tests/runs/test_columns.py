@@ -26,7 +26,7 @@ from sagefl.node.config import NodeConfig
 from sagefl.node.loop import Node
 from sagefl.node.swarm import merge_runs
 from sagefl.runs import columns as declared
-from sagefl.runs.columns import LAST_LOOK, TABLES, WRITERS, Column, Evaluation, columns, register, schema
+from sagefl.runs.columns import LAST_LOOK, TABLES, Column, Evaluation, columns, every_column, register, schema
 from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.recording import Recorder
 from sagefl.runs.rundir import RunDirectory
@@ -238,7 +238,7 @@ def test_a_package_brings_a_metric_and_a_broken_one_is_left_out(tmp_path: Path) 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_columns_of_a_table_have_names_of_their_own_and_say_what_they_mean(table: str) -> None:
-    every = columns(table, *WRITERS)
+    every = every_column(table)
     assert len({column.name for column in every}) == len(every)
     assert all(column.meaning for column in every)
     assert every[0].name == "round"
@@ -246,7 +246,7 @@ def test_columns_of_a_table_have_names_of_their_own_and_say_what_they_mean(table
 
 @pytest.mark.parametrize("table", ["metrics", "timings"])
 def test_nodes_rows_of_a_round_combine_in_every_column(table: str) -> None:
-    assert [column.name for column in columns(table, *WRITERS) if not column.combine] == ["round"]
+    assert [column.name for column in every_column(table) if not column.combine] == ["round"]
 
 
 def test_what_decisions_cost_is_added_up_in_their_round() -> None:
@@ -277,7 +277,7 @@ def test_the_documentation_lists_every_column_of_every_table() -> None:
     for table in TABLES:
         section = listed.split(f"## {table}.parquet")[1].split("\n## ")[0]
         assert [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")] == [
-            column.name for column in columns(table, *WRITERS)
+            column.name for column in every_column(table)
         ]
 
 

@@ -10,9 +10,15 @@ import pytest
 from small_runs import CrashAfter, CrashError, differing, files
 from task_worlds import CLIENTS, WORLDS
 
+from sagefl.errors import SageflError
+from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import Execution, RunConfig, merged, method_config
+from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
+from sagefl.selection import make
+from sagefl.simulation.engines import Sequential
 from sagefl.simulation.simulator import Simulator
+from sagefl.simulation.world import World
 
 BASE: dict[str, Any] = {
     "clients": CLIENTS,
@@ -32,7 +38,7 @@ def simulate(path: Path, settings: RunConfig, engine: str = "sequential", **opti
     return Simulator(settings, RunDirectory(path), Execution(engine=engine, workers=2), **options).run()
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "batchnorm")) for k in WORLDS])
 def test_workers_and_a_crash_leave_the_same_files(kind: str, tmp_path: Path) -> None:
     settings = config(kind)
     summary = simulate(tmp_path / "whole", settings)
@@ -46,7 +52,9 @@ def test_workers_and_a_crash_leave_the_same_files(kind: str, tmp_path: Path) -> 
     assert ("accuracy" in summary) == (lead == "accuracy")
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in ("adapters", "text"))) for k in WORLDS]
+)
 def test_stacked_comes_to_the_same(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = config(kind, "rg")
     one, many = simulate(tmp_path / "one", settings), simulate(tmp_path / "many", settings, "stacked")
@@ -54,3 +62,98 @@ def test_stacked_comes_to_the_same(kind: str, tmp_path: Path, caplog: pytest.Log
     assert many[lead] == pytest.approx(one[lead], rel=0.02)
     by_client = [r.message for r in caplog.records if "client by client" in r.message]
     assert bool(by_client) == (kind == "text"), by_client  # vmap has no GRU
+
+
+# Regression -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_regression_run_is_recorded_and_replayed_by_its_errors(tmp_path: Path) -> None:
+    settings = config("regression", "sage-vanilla", evaluation={"losses": "full", "every": 2})
+    simulate(tmp_path / "run", settings)
+    run = RunDirectory(tmp_path / "run")
+    assert {"mae", "rmse", "r2", "client_mae", "weak_mae"} <= set(run.table("metrics").columns)
+    assert "accuracy" not in run.table("metrics").columns
+    assert {"mae", "own_mae", "own_mae_before"} <= set(run.table("clients").columns)
+    (result,) = replay_run(run, [("again", make("sage-vanilla"))])
+    assert result.covered == 1.0
+    table = run.table("decisions")
+    assert result.certified == pytest.approx((table["reason"] == "certified").mean())
+
+
+def test_clipped_errors_are_those_of_the_definition() -> None:
+    world = World.build(config("regression"))
+    y = world.dataset.train_y.astype(np.float64)
+    assert world.dataset.clipped_at == pytest.approx(2 * np.abs(y - np.median(y)).mean())
+    assert World.build(config("regression", data={"clip": 3.0})).targets == type(world.targets)(1, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("sections", "complaint"),
+    [
+        ({"privacy": {"epsilon": 1.0}}, "privacy.epsilon perturbs labels, and these models predict values"),
+        ({"world": {"label_noise": 0.5, "noisy": 0.5}}, "world.label_noise is about classes"),
+        ({"world": {"shift": "labels"}}, "shift = labels is about classes, and the targets of .* are values"),
+    ],
+)
+def test_what_needs_classes_is_refused_for_values(sections: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SageflError, match=complaint):
+        _ = World.build(config("regression", **sections)).mechanism
+
+
+def test_asking_classifiers_for_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is for regression, and these are classes"):
+        simulate(tmp_path / "run", config("text", "sage-os:kind=values:loss=absolute"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_that_diverges_is_said_and_marked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    summary = simulate(tmp_path / "run", config("regression", "rg", training={"learning_rate": 1e30, "batch_size": 4}))
+    assert "round 1: training of client" in caplog.text
+    assert summary["diverged"] == 1
+    assert "Infinity" not in (tmp_path / "run" / "summary.json").read_text()
+
+
+# Buffers and frozen parameters ----------------------------------------------------------------------------------------
+
+
+def test_running_statistics_stay_with_their_client_unless_they_are_exchanged() -> None:
+    local = World.build(config("batchnorm")).layout
+    moving = World.build(config("batchnorm", model={"buffers": "exchanged"})).layout
+    kept = {slot.name for slot in local.slots if slot.buffer}
+    assert "stem.1.running_mean" in kept
+    assert all(slot.start >= local.trained_stop for slot in local.slots if slot.buffer)
+    crossing = {slot.name for slot in moving.slots if slot.buffer and slot.start < moving.shared_stop}
+    assert crossing == {name for name in kept if "running" in name}
+    assert moving.digest != local.digest
+
+
+def test_a_single_sample_is_too_few_for_batchnorm() -> None:
+    with pytest.raises(ValueError, match=r"cannot be trained on one sample: raise training\.batch_size"):
+        World.build(config("batchnorm", training={"batch_size": 1}))
+    with pytest.raises(ValueError, match=r"client 0 has a single training sample, and a layer .* needs more than one"):
+        World.build(config("batchnorm", data={"anchor": 0.49, "eval": 0.5}))
+
+
+def test_a_frozen_base_is_stored_once_and_costs_no_bytes() -> None:
+    wide = World.build(config("adapters", model={"options": {"width": 40_000}}))  # 240,000 frozen weights
+    adapters, head = 2 * 5 + 2 * 40_000, 40_000 + 1
+    assert wide.layout.shared_size == adapters
+    assert wide.layout.local_size == head
+    assert wide.sizes.shared_block == 4 * adapters
+    assert wide.layout.width == pytest.approx(adapters + head, rel=0.001)
+    engine = Sequential(wide, LocalTraining())
+    held = sum(tensor.nbytes for _, tensor in engine.population.tensors()) + engine.population.snapshots.nbytes
+    assert held / wide.clients == pytest.approx(4 * 4 * (adapters + head), rel=0.1)  # weights, two moments, a snapshot
+    assert engine._bench.model.base.weight is wide.model.base.weight
+    engine.close()
+    other = World.build(config("adapters", model={"options": {"width": 40_000}}, seed=2))
+    assert other.layout.digest != wide.layout.digest  # another base cannot be mixed
+
+
+def test_lower_precision_trains_and_keeps_weights_as_they_are(tmp_path: Path) -> None:
+    low = config("batchnorm", "rg", training={"precision": "bfloat16"})
+    one, two = simulate(tmp_path / "low", low), simulate(tmp_path / "high", config("batchnorm", "rg"))
+    assert one["accuracy"] == pytest.approx(two["accuracy"], abs=0.2)
+    losses = [RunDirectory(tmp_path / name).table("metrics")["train_loss"].to_list() for name in ("low", "high")]
+    assert losses[0] != losses[1]
+    assert low.digest != config("batchnorm", "rg").digest

@@ -36,7 +36,7 @@ def as_targets(what: str, given: ArrayLike, task: TaskKind | None = None) -> NDA
     if y.dtype.kind not in "fiu":
         raise DataError(f"{what} is {describe(y)}; expected whole numbers from 0 (classes) or floats (regression)")
     if (task or task_of(y)) == "regression":
-        values = y.astype(np.float32)
+        values = y.astype(np.float32, copy=False)
         return values[:, None] if values.ndim == 1 else values
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
@@ -47,7 +47,7 @@ def as_targets(what: str, given: ArrayLike, task: TaskKind | None = None) -> NDA
         raise DataError(
             f"{what} has target {y[bad]:g} in sample {bad}; expected whole numbers for data.task = classification"
         )
-    return y.astype(np.int64)
+    return y.astype(np.int64, copy=False)
 
 
 def check_targets(what: str, y: Any, *, samples: int, classes: int) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 Floats = npt.NDArray[np.float64]
+WORST = float(np.finfo(np.float32).max)  # the error of a model that has diverged: as large as files can hold
 
 
 def sample_losses(out: Tensor, y: Tensor) -> Tensor:
@@ -127,8 +128,8 @@ class Values(Targets):
     clip: float
 
     def _errors(self, out: Tensor, y: Tensor) -> Tensor:
-        """The mean absolute error of every sample; a model that has diverged errs without bound."""
-        return (out.view(y.shape) - y).abs().double().mean(1).nan_to_num(nan=float("inf"))
+        """The mean absolute error of every sample; a model that has diverged errs as much as can be."""
+        return (out.view(y.shape) - y).abs().double().mean(1).nan_to_num(nan=WORST).clamp(max=WORST)
 
     def _clipped(self, out: Tensor, y: Tensor) -> Tensor:
         return self._errors(out, y).clamp(max=self.clip) / self.clip
@@ -147,7 +148,7 @@ class Values(Targets):
 
     def tally(self, out: Tensor, y: Tensor) -> npt.NDArray[Any]:
         """(samples, sum of absolute errors, of squared errors, of squared distances from the mean)."""
-        squares = (out.view(y.shape) - y).double().square().mean(1).nan_to_num(nan=float("inf"))
+        squares = (out.view(y.shape) - y).double().square().mean(1).nan_to_num(nan=WORST).clamp(max=WORST)
         wide = y.double()
         around = (wide - wide.mean(0)).square().mean(1)
         return np.array([len(y), *(float(part.sum()) for part in (self._errors(out, y), squares, around))])

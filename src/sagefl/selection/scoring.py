@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import UsageError
+
 Answers = npt.NDArray[Any]
 Head = Callable[[Answers], Any]  # the receiver's own head: latents in, a tensor of logits out
 ROUNDING = 1e-5  # how far above 0 the float32 logarithm of a probability of one may come out
@@ -47,7 +49,7 @@ class Outputs:
         """The form that a rule's question takes here: of values, their clipped errors instead of wrong labels."""
         if self.clip is None:
             if isinstance(asked, _OfValues):
-                raise ValueError(f"{asked} is for regression, and these are classes: ask for labels, probs or latents")
+                raise UsageError(f"{asked} is for regression, and these are classes: ask for labels, probs or latents")
             return asked
         return asked.on_values(self.clip)
 
@@ -109,7 +111,7 @@ class Scoring(ABC):
 
     def on_values(self, clip: float) -> Scoring:
         """The same question where models predict values; a form that has no such counterpart refuses."""
-        raise ValueError(f"{self} is for classes, and these models predict values: ask for values")
+        raise UsageError(f"{self} is for classes, and these models predict values: ask for values")
 
     def __str__(self) -> str:
         return f"{self.kind} scored by {self.loss}"

@@ -1,0 +1,72 @@
+"""CSV and Parquet: columns by name, words as features, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sagefl.data import DataError, load
+
+ROWS = 50
+FRAME = pl.DataFrame(
+    {
+        "rooms": np.arange(ROWS) % 5,
+        "heat": ["gas", "oil"] * (ROWS // 2),
+        "price": np.linspace(1.0, 9.0, ROWS),
+        "kind": ["flat", "house"] * (ROWS // 2),
+        "region": [f"r{i % 4}" for i in range(ROWS)],
+        "part": ["test" if i % 10 == 0 else "train" for i in range(ROWS)],
+    }
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    FRAME.write_csv(tmp_path / "t.csv")
+    FRAME.write_parquet(tmp_path / "t.parquet")
+    monkeypatch.chdir(tmp_path)
+    return "t.csv"
+
+
+def test_columns_are_named_in_the_name_of_the_data(table: str) -> None:
+    data = load(f"{table}?label=price&owner=region&split=part&features=rooms,heat")
+    assert (data.task, data.input_shape, len(data.test_y)) == ("regression", (3,), 5)
+    assert data.owner_names == ("r0", "r1", "r2", "r3")
+    assert data.train_x.mean(axis=0) == pytest.approx(0, abs=1e-6)
+    assert data.train_x.std(axis=0) == pytest.approx(1, abs=1e-6)
+    same = load("t.parquet?label=price&owner=region&split=part&features=rooms,heat")
+    assert same.digest == data.digest
+    plain = load(f"{table}?label=price&features=rooms&scale=none")
+    assert set(plain.train_x[:, 0].tolist()) == {0.0, 1.0, 2.0, 3.0, 4.0}
+    assert len(plain.test_y) == ROWS // 5
+
+
+def test_words_are_classes(table: str) -> None:
+    data = load(f"{table}?label=kind&features=rooms,price")
+    assert (data.task, data.classes) == ("classification", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("t.csv", r"t\.csv has no column 'label': say which it is, t\.csv\?label=COLUMN; it has rooms, heat"),
+        ("t.csv?label=prize", "t.csv has no column 'prize' for label"),
+        ("t.csv?label=price&owners=region", "unknown option 'owners'; expected label, owner, split, features, scale"),
+        ("t.csv?label=price&split=kind", "'kind' holds 'flat'; expected train or test in every row"),
+        ("missing.csv?label=a", r"missing\.csv: no such file"),
+        ("holes.csv?label=b", r"holes\.csv: 1 value\(s\) are missing in 'a'"),
+    ],
+)
+def test_what_does_not_fit_is_said(table: str, name: str, complaint: str) -> None:
+    Path("holes.csv").write_text("a,b\n1,2\n,3\n")
+    with pytest.raises(DataError, match=complaint):
+        load(name)
+
+
+def test_the_excerpt_of_speeches_is_there_and_its_owners_have_names() -> None:
+    data = load("sotu-mini")
+    assert (data.classes, data.input_shape, len(data.owner_names or ())) == (33, (32,), 12)
+    assert np.bincount(data.owners).tolist() == [400] * 12
