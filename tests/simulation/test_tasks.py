@@ -30,8 +30,8 @@ BASE: dict[str, Any] = {
 }
 
 
-def config(world: str, method: str = "sage-vanilla", **sections: Any) -> RunConfig:
-    return RunConfig.parse(merged(merged(merged(BASE, WORLDS[world]), {"method": method_config(method)}), sections))
+def config(kind: str, /, method: str = "sage-vanilla", **sections: Any) -> RunConfig:
+    return RunConfig.parse(merged(merged(merged(BASE, WORLDS[kind]), {"method": method_config(method)}), sections))
 
 
 def simulate(path: Path, settings: RunConfig, engine: str = "sequential", **options: Any) -> dict[str, Any]:
