@@ -159,20 +159,22 @@ class Piloting:
     def _answers(self) -> Errors:
         """[receiver, peer, sample]: everybody's errors on everybody's samples, one's own on the diagonal."""
         clients, truth = self.world.clients, self.world.dataset.train_y
+        form = self.world.form(LABEL_ERRORS)
         everything = np.concatenate(self.samples)
         ends = np.cumsum([len(s) for s in self.samples])[:-1]
         found = np.full((clients, clients, max(map(len, self.samples))), np.nan)
-        labels = self.engine.map([Answer(k, self.last, 0, everything, LABEL_ERRORS) for k in range(clients)])
+        labels = self.engine.map([Answer(k, self.last, 0, everything, form) for k in range(clients)])
         for peer, answer in enumerate(labels):
-            for receiver, part in enumerate(np.split(LABEL_ERRORS.score(answer, truth[everything]), ends)):
+            for receiver, part in enumerate(np.split(form.score(answer, truth[everything]), ends)):
                 found[receiver, peer, : len(part)] = part
         self.answered += (clients - 1) * len(everything)
         return found
 
     def _overlap(self) -> Errors:
         """From the label shares of what clients train on."""
-        data = self.world.dataset
-        held = [np.bincount(data.train_y[r.train], minlength=data.classes) for r in self.world.federation.roles]
+        strata = self.world.dataset.strata
+        kinds = int(strata.max()) + 1
+        held = [np.bincount(strata[r.train], minlength=kinds) for r in self.world.federation.roles]
         return label_overlap(np.stack([counts / counts.sum() for counts in held]))
 
     def _hood(self, client: int) -> list[tuple[int, int]]:
