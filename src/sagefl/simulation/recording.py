@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from ..runs.rundir import RunDirectory
 from ..selection import Decision
 from .evaluation import Measured, ProxyCheck, gini
 from .world import World
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class SimulationRecorder(Recorder):
         }
         super().__init__(directory, *(writer for writer, has in special.items() if has))
         self.world, self.layer = world, layer
+        self._diverged: set[int] = set()  # clients
 
     def add(self, happened: Round, privacy: Mapping[str, float]) -> dict[str, Any]:
         """Record a round and what the privacy account says about it; returns its row of metrics."""
@@ -63,6 +68,16 @@ class SimulationRecorder(Recorder):
             if self.world.config.evaluation.mechanisms:
                 facts["pull_gini"] = self._concentration(happened.number)
         return self.enter(rows, evaluated, range(self.world.clients), **facts)
+
+    def say_diverged(self, number: int, losses: Mapping[int, float]) -> None:
+        """Whose training loss is no longer a number, when it first happens."""
+        new = {k for k, loss in losses.items() if not isfinite(loss)} - self._diverged
+        if new:
+            self._diverged |= new
+            told = f"client{'s' if len(new) > 1 else ''} {', '.join(map(str, sorted(new)[:8]))}"
+            why = f"training of {told}{' and others' if len(new) > 8 else ''} diverged: the loss is not a number"
+            logger.warning("round %d: %s; lower training.learning_rate, or scale the data", number + 1, why)
+            self.directory.event("diverged", round=number + 1, clients=sorted(new))
 
     def summary(self) -> dict[str, Any]:
         """The run in a few numbers, with whom was pulled where that is recorded."""

@@ -10,7 +10,6 @@ import json
 import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from math import isfinite
 from typing import Any, Protocol
 
 from ..clock import Script, transfer
@@ -99,7 +98,6 @@ class Simulator:
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
         self.states: dict[int, State] = {}
         self.timing = self._new_clock()
-        self._diverged: set[int] = set()  # clients
         self.recorder = SimulationRecorder(self.directory, self.world, self.method.exchange)
 
     def _new_clock(self) -> RoundClock | OwnPace | None:
@@ -241,7 +239,7 @@ class Simulator:
             peers = active if len(there) == len(active) else among(active, there)
             trained = self._train(engine, number, peers, there)
         losses = {k: loss for k, (loss, _) in trained.items()}
-        self._say_diverged(number, losses)
+        self.recorder.say_diverged(number, losses)
         samples = {k: seen for k, (_, seen) in trained.items()}
         with clock.phase("decide"):
             sight = RoundSight(number, view, losses, samples, self.states, self.world.history)
@@ -298,16 +296,6 @@ class Simulator:
         layer.publish(engine, self.world.clients, number)
         betray(self.world, engine, dict.fromkeys(sorted(trained), number))
         return dict(sorted(trained.items()))
-
-    def _say_diverged(self, number: int, losses: Mapping[int, float]) -> None:
-        """Whose training loss is no longer a number, when it first happens."""
-        new = {k for k, loss in losses.items() if not isfinite(loss)} - self._diverged
-        if new:
-            self._diverged |= new
-            told = f"client{'s' if len(new) > 1 else ''} {', '.join(map(str, sorted(new)[:8]))}"
-            why = f"training of {told}{' and others' if len(new) > 8 else ''} diverged: the loss is not a number"
-            logger.warning("round %d: %s; lower training.learning_rate, or scale the data", number + 1, why)
-            self.directory.event("diverged", round=number + 1, clients=sorted(new))
 
     def own_risks(self, engine: Engine, turns: Mapping[int, int]) -> Mapping[int, float]:
         """Which share of its pool each client's own model gets wrong, for rules that ask; none with noisy answers."""

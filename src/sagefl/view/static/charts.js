@@ -39,7 +39,7 @@ function layoutOf(extra, narrow) {
 
 // What curves are drawn over: rounds, virtual minutes where there is a clock, or all bytes moved so far.
 export const AXES = {
-  round: { title: "round", at: (columns) => columns.accuracy.map((_, i) => i + 1), layout: {} },
+  round: { title: "round", at: (columns) => columns.degree.map((_, i) => i + 1), layout: {} },
   minutes: { title: "minutes", at: (columns) => columns.minutes, layout: {} },
   bytes: { title: "bytes moved", at: running, layout: { tickformat: "~s", ticksuffix: "B" } },
 };
@@ -51,7 +51,7 @@ export function chooseAxis(name) {
 
 function running(columns) {
   let sum = 0;
-  return columns.accuracy.map((_, i) => (sum += BYTE_KINDS.reduce((all, [key]) => all + (columns[key][i] ?? 0), 0)));
+  return columns.degree.map((_, i) => (sum += BYTE_KINDS.reduce((all, [key]) => all + (columns[key][i] ?? 0), 0)));
 }
 
 function evaluated(columns, name) {
