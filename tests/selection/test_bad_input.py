@@ -160,8 +160,8 @@ def test_unsorted_or_empty_schedule(cls: Any, schedule: Any, says: str) -> None:
         ({"looks": "all"}, "looks must be one of nominal, feasible, got 'all'"),
         ({"radius": "wide"}, "radius must be one of printed, tight, got 'wide'"),
         ({"cost": "free"}, "cost must be one of incremental, cumulative, got 'free'"),
-        ({"kind": "images"}, "kind must be one of labels, latents, probs, got 'images'"),
-        ({"loss": "mse"}, "loss must be one of error, ce, got 'mse'"),
+        ({"kind": "images"}, "kind must be one of labels, latents, probs, values, got 'images'"),
+        ({"loss": "mse"}, "loss must be one of error, ce, absolute, squared, got 'mse'"),
         ({"loss": "ce"}, "labels cannot be scored by ce; there are labels scored by error, latents"),
     ],
 )

@@ -22,6 +22,7 @@ from sagefl.learning.workbench import Workbench
 from sagefl.methods import method, methods
 from sagefl.runs.config import RunConfig
 from sagefl.selection import Probe
+from sagefl.selection.scoring import LABEL_ERRORS
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.engines.base import parts
 from sagefl.simulation.simulator import Simulator
@@ -91,9 +92,11 @@ class Literal:
         seed = (own.config.seed, turn, k)
         anchors, ever = own.anchors(k, turn), int(own.graph.degrees[k])
         price = own.sizes.price(self.rule.scoring)
+        told = carry_out([Answer(k, turn, 0, anchors, LABEL_ERRORS)], self.bench)[0]
+        mine = float(LABEL_ERRORS.score(told, own.dataset.train_y[anchors]).mean())
         decision = self.rule.begin(
             peers, len(anchors), seed, state=self.states.get(k), round=turn, rounds=own.config.rounds, me=k,
-            ever=ever, price=price,
+            ever=ever, price=price, mine=mine,
         )  # fmt: skip
         looks = []
         while (probe := decision.request) is not None:

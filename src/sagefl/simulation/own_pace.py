@@ -175,6 +175,7 @@ class OwnPace:
             done = engine.map([Train(k, turn, len(roles[k].train)) for k, turn in turns.items()])
             betray(self.world, engine, turns)
         trained = dict(zip(turns, done, strict=True))
+        self.run.recorder.say_diverged(min(turns.values()), {k: loss for k, (loss, _) in trained.items()})
         with clock.phase("decide"):
             at = {t.client: t.at for t in together}
             sight = self._publish(at, turns, trained)
