@@ -121,7 +121,7 @@ def knows(id: str) -> bool:
     """Whether a decision of this method, begun by the simulator, can reach the truth or the world that has it."""
     settings = small_world("labels", id)
     simulator = Simulator(settings, RunDirectory(Path("nowhere")), world=world(settings))
-    decision = simulator._begin(0, 0, [1, 2, 3])
+    decision = simulator.begin(0, 0, [1, 2, 3], None)
     return any(isinstance(held, Truth | World) for held in reached(decision))
 
 
@@ -228,7 +228,7 @@ def test_free_riders_publish_what_they_did_not_train(kind: str, tmp_path: Path) 
     engine = Sequential(own, simulator.method.training)
     population = engine.population
     population.reset(own.initial)
-    simulator._train(engine, 0, [[]] * own.clients)
+    simulator._train(engine, 0, [[]] * own.clients, range(own.clients))
     for k, culprit in enumerate(own.culprits):
         published, voice, trained = population.snapshots[0, k], population.voices[0, k], population.params[k]
         assert not np.array_equal(trained, own.initial)
