@@ -260,9 +260,9 @@ def test_a_mistyped_name_gets_the_nearest_one_and_all_choices(typo: str, meant: 
         assert choice in str(caught.value)
 
 
-def test_a_file_that_is_not_npz_is_told_so(tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "data.pkl").write_bytes(b"")
-    with pytest.raises(DataError, match=r"only \.npz is read \(never pickles\)"):
+    with pytest.raises(DataError, match=r"of files, \.npz, \.csv and \.parquet are read \(never pickles\)"):
         load(str(tmp_path / "data.pkl"))
 
 

@@ -433,8 +433,8 @@ def test_an_archive_is_downloaded_and_unpacked(server: tuple[str, dict[str, byte
 
 
 def test_every_dataset_says_whether_it_is_here(empty_machine: Path, tiny: FileDataset, put: Put) -> None:
-    assert list(datasets()) == ["fmnist-mini", "fmnist", "mnist", "cifar10", "tiny"]
-    assert [name for name, entry in datasets().items() if entry.find()] == ["fmnist-mini"]
+    assert list(datasets()) == ["fmnist-mini", "sotu-mini", "fmnist", "mnist", "cifar10", "sotu", "tiny"]
+    assert [name for name, entry in datasets().items() if entry.find()] == ["fmnist-mini", "sotu-mini"]
     folder = put(empty_machine / "tiny")
     assert datasets()["tiny"].find() == folder
 
