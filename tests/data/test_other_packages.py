@@ -52,9 +52,11 @@ def run(code: str, environment: dict[str, str]) -> str:
 def test_a_package_adds_a_dataset_by_one_entry(installed: Install, empty_machine: Path) -> None:
     environment = installed(PLUGIN, POINTS)
     listed = run("from sagefl.cli import app; app(['data', 'list'])", environment).splitlines()
-    assert [line.split()[0] for line in listed[:-1]] == ["fmnist-mini", "fmnist", "mnist", "cifar10", "dots", "noise"]
-    assert listed[4].split() == ["dots", "absent"]
-    assert listed[5].split()[1:] == ["present:", str(empty_machine.parent / "site" / "plugin.py")]
+    assert [line.split()[0] for line in listed[:-1]] == [
+        "fmnist-mini", "sotu-mini", "fmnist", "mnist", "cifar10", "sotu", "dots", "noise",
+    ]  # fmt: skip
+    assert listed[6].split() == ["dots", "absent"]
+    assert listed[7].split()[1:] == ["present:", str(empty_machine.parent / "site" / "plugin.py")]
     said = run(
         "from sagefl.data import DataError, get, load\n"
         "from sagefl.runs.sections import DataConfig\n"
@@ -66,9 +68,10 @@ def test_a_package_adds_a_dataset_by_one_entry(installed: Install, empty_machine
         environment,
     )
     assert "(60, 5) noise plugin.py" in said
-    assert "cifar10, dots, noise, FILE.npz" in said
+    assert "cifar10, sotu, dots, noise, FILE.npz" in said
     assert f"ask the author and put x.bin into {empty_machine / 'dots'}" in said
-    assert "unknown dataset 'dotz', did you mean 'dots'?; known: fmnist-mini, fmnist, mnist, cifar10, dots" in said
+    assert "unknown dataset 'dotz', did you mean 'dots'?" in said
+    assert "known: fmnist-mini, sotu-mini, fmnist, mnist, cifar10, sotu, dots" in said
     (empty_machine / "dots").mkdir(parents=True)
     (empty_machine / "dots" / "x.bin").write_bytes(bytes(range(200)))
     assert run("from sagefl.data import load; print(load('dots').train_x[1, 0, 9, 9])", environment) == "199\n"
@@ -94,7 +97,7 @@ def test_a_broken_entry_is_left_out_with_a_warning(installed: Install) -> None:
         "print(*sorted(str(w.message) for w in caught), sep='\\n')\n"
     )
     kept, *left_out = run(code, installed(PLUGIN, points)).splitlines()
-    assert kept == "fmnist-mini fmnist mnist cifar10 MNIST (LeCun et al. 1998)"
+    assert kept == "fmnist-mini sotu-mini fmnist mnist cifar10 sotu MNIST (LeCun et al. 1998)"
     assert left_out[0].startswith("dataset 'absent' of plugin:nothing is left out: module 'plugin' has no attribute")
     assert left_out[1].startswith("dataset 'mnist' of plugin:noise is left out: the name is taken")
     assert left_out[2].startswith("dataset 'number' of plugin:number is left out: 7 is neither")

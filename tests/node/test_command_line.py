@@ -94,6 +94,7 @@ def test_the_example_is_short_and_its_configs_are_right() -> None:
     assert '["sagefl", "node", "run"]' in docker
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_runs_stops_on_a_signal_and_goes_on(tmp_path: Path) -> None:
     """Two processes with their own data and model by module:object, as an operator would start them."""
     folder = tmp_path / "fed"

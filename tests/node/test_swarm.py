@@ -185,6 +185,7 @@ def test_compare_replay_report_and_status_read_what_a_swarm_left(troubled: tuple
     assert not told["running"]
 
 
+@pytest.mark.slow
 def test_a_flood_of_fifty_times_the_limit_stops_nobody(tmp_path: Path) -> None:
     """mallory is a neighbour of node-0 and floods it; node-0 and its other neighbours keep making progress."""
     limit = 200  # a round of an honest neighbour takes two or three calls

@@ -279,6 +279,7 @@ def test_the_bet_on_useless_by_hand() -> None:
     assert decision.outcome.state["capital"]["a"] == pytest.approx([0, 0, 0, 1, log(won)])
 
 
+@pytest.mark.slow
 def test_peers_exactly_on_the_line_are_seldom_called_useless() -> None:
     """The null of that bet: everybody errs on exactly 24 of 40, the line is .6. In 150 runs of 40 rounds."""
     on_the_line, names = dict.fromkeys(PEERS, 0.6), 0

@@ -94,6 +94,7 @@ def events(directory: Path, kind: str) -> list[Any]:
     return [event for line in lines if (event := json.loads(line))["event"] == kind]
 
 
+@pytest.mark.slow
 def test_a_raylet_killed_mid_run_changes_nothing(nodes: Nodes, tmp_path: Path, reference: Reference) -> None:
     """Round 3 is redone from the checkpoint after round 2, by the actor that is left."""
     settings = config("choco")

@@ -79,6 +79,7 @@ def events(cell: Cell, folder: Path) -> list[str]:
     return [json.loads(line)["event"] for line in (cell.folder(folder) / "events.log").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_leaves_checkpoints_and_goes_on(nodes: Nodes, tmp_path: Path) -> None:
     """Ctrl-C reaches cells on their nodes: they finish their round, checkpoint and go."""
     (cell,) = cells = long_plan("rg")

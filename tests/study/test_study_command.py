@@ -207,6 +207,7 @@ def same_as_undisturbed(common: list[str | Path], out: Path, reference: Path) ->
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
 def test_a_killed_study_goes_on_and_gives_the_same_tables(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

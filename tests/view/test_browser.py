@@ -130,6 +130,7 @@ class TestLoading:
         page.check(f"#show-{run_id(small_runs, 'rg')}")
         wait_for(lambda: {len(row) for row in rows(page, "figure:has(#plot-accuracy)")} == {4})  # it keeps up
 
+    @pytest.mark.slow
     def test_twenty_runs_at_once(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         for seed in range(20):
             make_run(tmp_path / f"s{seed}", rounds=3, every=1, clients=6 + seed)
