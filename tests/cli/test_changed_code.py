@@ -167,7 +167,7 @@ def test_a_study_s_cell_whose_data_file_changed_is_not_done(sagefl: Call) -> Non
     assert "1 of 1 cells done" in sagefl(*study, "--status").stdout
     edit("scale.txt", "1.0", "3.0")
     assert "0 of 1 cells done" in sagefl(*study, "--status").stdout
-    shown = sagefl(*study, code=2).output
+    shown = sagefl(*study, code=1).output
     assert "scale.txt (read by data mine:arrays)" in shown
     assert json.loads((cell / "summary.json").read_text())["method"] == "rg"
 

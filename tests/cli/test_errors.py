@@ -36,7 +36,7 @@ BUGS = {  # command -> something of ours that it calls
     "data get fmnist": "sagefl.data.get",
     "study init mine.toml": "sagefl.study.spec.shipped",
     "study run paper --audit": "sagefl.study.paper.audit",
-    "study paper --from .": "sagefl.study.design.read_records",
+    "study paper --from .": "sagefl.study.recalling.read_records",
     "study paper --status": "sagefl.study.study.absent",
     "study paper": "sagefl.study.study.run_cells",
     "study paper --no-run": "sagefl.study.study.collect",

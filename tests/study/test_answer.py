@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tiny_study import results
 
@@ -11,11 +12,16 @@ from sagefl.study.collect import Record
 from sagefl.study.design import Findings
 from sagefl.study.paper import PAPER, audit
 from sagefl.study.report import claims_markdown
+from sagefl.study.results import Result
+
+
+def printed_config(r: Result) -> RunConfig:
+    return RunConfig.parse({"seed": r.seed, "data": {"dataset": r.configuration.dataset}})
 
 
 def findings(values: Mapping[str, Mapping[str, Sequence[float]]]) -> Findings:
     rows = results(values).rows
-    records = [Record(r.configuration, r.method, RunConfig(seed=r.seed), dict(r.values)) for r in rows]
+    records = [Record(r.configuration, r.method, printed_config(r), dict(r.values)) for r in rows]
     return Findings(PAPER, records)
 
 
@@ -27,7 +33,10 @@ def test_one_cell_is_enough_for_five_lines() -> None:
     for method in ("rg", "d-psgd", "pens", "sage-m"):
         lines = findings({method: scores(0.4, 0.9)}).answer
         assert len(lines) == 5
-        assert lines[0] == "What was run: 1 cells in 1 of the paper's 12 configurations (fmnist/er/0.1), seed 1."
+        assert lines[0] == (
+            "What was run: 1 cells in 1 of the paper's 12 configurations (fmnist/er/0.1), seed 1; nothing on CIFAR-10, "
+            "so claims about all of them stay open."
+        )
         assert "not known" in lines[1]
         assert lines[2].endswith("not run yet.")
         assert lines[3].endswith("not run yet.")
@@ -44,13 +53,34 @@ def test_ours_stands_beside_theirs() -> None:
 
 def test_headroom_is_what_more_models_a_round_give() -> None:
     none = findings({"rg": scores(0.40, 0.95), "d-psgd": scores(0.402, 0.945), "average-all": scores(0.39, 0.951)})
-    assert "D-PSGD -0.50 to +0.20, Average -1.00 to +0.10" in none.answer[1]
-    assert "nothing for a selector to win" in none.answer[1]
+    assert "D-PSGD -0.50 to +0.20, Average -1.00 to +0.10" in none.answer[0]
+    assert "nothing for a selector to win" in none.answer[0]
+    assert none.answer[1].startswith("What was run: 3 cells")
     some = findings({"rg": scores(0.40, 0.95), "d-psgd": scores(0.42, 0.95)})
-    assert "up to 2.00 points above gossip" in some.answer[1]
+    assert "up to 2.00 points above gossip" in some.answer[0]
     assert none.opening is not None
     assert none.opening.rows == [["fmnist/er/0.1", "+0.20", "-0.50", "-1.00", "+0.10"]]
     assert findings({"rg": scores(0.40, 0.95)}).opening is None
+
+
+def test_smaller_runs_do_not_pretend_to_be_the_printed_ones() -> None:
+    """The same numbers from 250 rounds of whole epochs are a reproduction, from 150 of 8 mini-batches they are not."""
+    values = {"rg": scores(0.40, 0.95), "aq-128": scores(0.41, 0.94), "sage-nf": scores(0.41, 0.94)}
+    printed = findings(values)
+    small = [
+        replace(r, config=RunConfig.parse({"rounds": 150, "training": {"max_batches": 8}})) for r in printed.records
+    ]
+    laptop = Findings(PAPER, small)
+    assert "By the paper's own standard, one run a cell: " in printed.answer[4]
+    assert " not reproduced," in printed.answer[4]
+    assert "at this scale and not the printed one, which reproduces nothing: " in laptop.answer[4]
+    assert " not so at this scale," in laptop.answer[4]
+    for text in (laptop.answer[4].lower(), claims_markdown(laptop).split("## ", 1)[1]):
+        assert "not reproduced" not in text
+        assert "own standard" not in text
+        assert "reproduced as printed" not in text
+    stand_in = [replace(r, config=RunConfig.parse({"data": {"dataset": "fmnist-mini"}})) for r in printed.records]
+    assert not Findings(PAPER, stand_in).at_scale
 
 
 def test_upper_rows_stand_in_the_tables_and_are_never_the_best() -> None:

@@ -263,7 +263,7 @@ def test_one_run_a_cell_reproduces_a_claim_or_does_not() -> None:
 def test_a_claim_about_configurations_that_were_not_run_stays_open() -> None:
     found = printed(Above(LEAD), everywhere_of([0.01] * 11))
     assert (found.verdict, found.leans) == (Verdict.OPEN, True)
-    assert found.short == "open: cells missing (so far as printed)"
+    assert found.short == "open: cells missing (so far as stated)"
     assert printed(Below(LEAD), everywhere_of([0.01] * 11)).short == "open: cells missing (so far not)"
     assert printed(Above(gap("accuracy", "rg", "pens")), everywhere_of([0.01])).short == "open: cells missing"
 

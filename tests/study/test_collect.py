@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from sagefl.runs.rundir import RunDirectory
-from sagefl.study.collect import _by_thirds, _passed_over, collect, read_records, recall, write_records
+from sagefl.study.collect import _by_thirds, _passed_over, collect, read_records, write_records
 from sagefl.study.design import Findings
 from sagefl.study.errors import StudyError
 from sagefl.study.matrix import Cell
@@ -68,22 +68,6 @@ def test_records_survive_being_written(tiny: Findings, tmp_path: Path) -> None:
 
 def test_unfinished_cells_are_not_collected(tiny_cells: list[Cell], tmp_path: Path) -> None:
     assert collect(tiny_cells, tmp_path) == []
-
-
-def test_runs_that_are_gone_are_recalled_by_what_they_were(
-    tiny: Findings, tiny_cells: list[Cell], tmp_path: Path
-) -> None:
-    """By config and place, whatever the method was called; a cell of another scale is another cell."""
-    other = tiny.records[0].config.model_copy(update={"rounds": 9})
-    write_records(tmp_path / "cells.csv", [replace(tiny.records[0], config=other), *tiny.records[1:3]])
-    renamed = [replace(cell, method=f"{cell.method}:") for cell in tiny_cells]
-    found = recall(renamed, [tmp_path])
-    assert list(found) == [cell.config.digest for cell in tiny_cells[1:3]]
-    assert [r.method for r in found.values()] == [cell.method for cell in renamed[1:3]]
-    assert [r.values for r in found.values()] == [r.values for r in tiny.records[1:3]]
-    assert recall(tiny_cells, []) == {}
-    with pytest.raises(StudyError, match="cannot read"):
-        recall(tiny_cells, [tmp_path / "nowhere"])
 
 
 def test_a_default_that_changes_later_changes_nothing_about_what_was_run(tiny: Findings, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
@@ -13,13 +14,15 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.methods import method
+from sagefl.runs.config import checked
 from sagefl.runs.intervals import t_tail
 from sagefl.study import Design, comparing
-from sagefl.study.account import comparisons_csv, draw_gains, draw_price, to_markdown
+from sagefl.study.account import comparisons_csv, draw_gains, draw_price, sheets, to_markdown
 from sagefl.study.collect import Record, read_records, write_records
 from sagefl.study.comparing import Comparison, Refutation, _holm, standings
 from sagefl.study.design import Findings
-from sagefl.study.spec import Trial
+from sagefl.study.errors import StudyError
+from sagefl.study.spec import Spec, Trial
 from sagefl.study.study import Absence
 
 BEYOND, CONFIRMATION = Design.read("beyond", "laptop"), Design.read("confirmation", "laptop")
@@ -248,9 +251,13 @@ def _check_that_it_keeps_what_it_has(tmp_path: Path, arguments: list[str]) -> No
     before = path.read_bytes()
     kept = CliRunner().invoke(app, [*arguments, "--cells", str(tmp_path / "gone"), "--no-run", "--brief"])
     assert (kept.exit_code, path.read_bytes()) == (0, before)  # built again from its own cells
-    forgot = CliRunner().invoke(app, [*arguments, "--cells", str(tmp_path / "gone")])
-    assert forgot.exit_code == 2
-    assert "holds 4 of 4 cells that this account would drop" in " ".join(forgot.output.split())
+    plain = [*arguments, "--cells", str(tmp_path / "gone")]
+    assert "4 of 4 cells done, 0 left" in CliRunner().invoke(app, [*plain, "--status"]).output
+    assert (CliRunner().invoke(app, [*plain, "-q"]).exit_code, path.read_bytes()) == (0, before)
+    assert not (tmp_path / "gone").exists()  # status, run and report know the same cells
+    fewer = CliRunner().invoke(app, [*plain, "--methods", "rg"])
+    assert fewer.exit_code == 2
+    assert "holds 2 of 4 cells that this account would drop" in " ".join(fewer.output.split())
     assert path.read_bytes() == before
     records = read_records(path)
     wrong = replace(records[0], values=records[0].values | {"accuracy": 0.123})
@@ -274,3 +281,27 @@ def test_an_account_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     told = CliRunner().invoke(app, arguments)
     assert told.exit_code == 0, told.output
     assert "Left out: 75 of 85 planned cells are not finished" in told.output
+
+
+def test_methods_only_inspired_by_a_paper_are_marked_and_not_compared() -> None:
+    """Nor do they enlarge Holm's family; adapted ones are compared, and said to be adapted, on the screen as well."""
+    text = 'title = "T"\nmethods = ["rg", "pens", "sage-os", "cfns-lite"]\nreport = ["client"]\nseeds = [1, 2]\n'
+    spec = checked(Spec, tomllib.loads(text))
+    spec.check()
+    trial = spec.trial()
+    assert trial is not None
+    assert trial.contenders == ("pens", "sage-os")
+    assert trial.family == 2
+    rows = [
+        Record(c.configuration, c.method, c.config, {"client": 0.5 + 0.01 * c.seed, "accuracy": 0.4})
+        for c in spec.cells()
+    ]
+    findings = Findings(replace(BEYOND, trial=trial, charts=[]), rows, provenance=["sagefl study mine.toml"])
+    against, methods = (sheet for sheet in sheets(findings) if sheet.title in ("Against rg", "Methods"))
+    assert {row[0] for row in against.rows} == {"pens", "sage-os"}
+    assert list(against.standing) == ["Adapted from their papers: pens."]
+    assert [row[0] for row in methods.rows] == ["rg", "pens", "sage-os", "cfns-lite (not ranked)"]
+    assert methods.note.endswith("Only inspired by their papers, not ranked: cfns-lite.")
+    first = 'primary = {method = "cfns-lite", against = "rg", measure = "client"}\n'
+    with pytest.raises(StudyError, match="'cfns-lite' is only inspired by its paper, and is not ranked"):
+        checked(Spec, tomllib.loads(text + first)).check()

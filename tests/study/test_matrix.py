@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 
 from sagefl.data import places
 from sagefl.learning.alternating import Alternating
 from sagefl.methods import method
-from sagefl.runs import versions
 from sagefl.runs.config import RunConfig
-from sagefl.study.collect import Record, recall, write_records
 from sagefl.study.errors import StudyError
 from sagefl.study.matrix import scale_of
 from sagefl.study.paper import design, plan
@@ -139,26 +136,9 @@ def test_missing_data_names_the_ways_to_get_it_and_the_cells(monkeypatch: pytest
 def test_the_scale_is_said_as_it_was_run() -> None:
     configs = [c.config for c in plan("laptop", seeds=[1, 2], datasets=["fmnist"])]
     configs.append(RunConfig.parse({"rounds": 40, "data": {"dataset": "cifar10"}}))
+    configs.append(RunConfig.parse({"training": {"precision": "bfloat16"}, "data": {"dataset": "sotu"}}))
     lines = scale_of(configs)
     assert lines[0] == "fmnist: K = 50, T = 150, at most 8 mini-batches a round, encoder-decoder, seed 1 to 2"
     assert lines[1] == "cifar10: K = 50, T = 40, whole local epochs, encoder-decoder, seed 1"
-    assert len(lines) == 2
-
-
-def test_known_cells_of_a_method_that_was_repaired_since_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cells = plan("smoke", methods=["rg", "local"], alphas=[0.1], topologies=["er"])
-    records = [Record(c.configuration, c.method, c.config, {"accuracy": 0.5}) for c in cells]
-    write_records(tmp_path / "cells.csv", records)
-    assert len(recall(cells, [tmp_path])) == 2
-    assert not caplog.text
-    monkeypatch.setattr(versions, "METHODS", {"local": 2})
-    again = plan("smoke", methods=["rg", "local"], alphas=[0.1], topologies=["er"])
-    assert {c.method: c.address == c.config.digest for c in again} == {"rg": True, "local": False}
-    assert len(recall(again, [tmp_path])) == 2
-    assert "known cells were made before these changed, and are taken on trust: method local" in caplog.text
-    caplog.clear()
-    write_records(tmp_path / "cells.csv", [Record(c.configuration, c.method, c.config, {}, c.address) for c in again])
-    assert len(recall(again, [tmp_path])) == 2
-    assert not caplog.text
+    assert lines[2] == "sotu: K = 50, T = 250, whole local epochs, encoder-decoder, seed 1, in bfloat16"
+    assert len(lines) == 3

@@ -132,7 +132,7 @@ def test_the_audit_alone_makes_a_report(tmp_path: Path) -> None:
     page = audit("sagefl study paper --audit").write(tmp_path).read_text(encoding="utf-8")
     assert Page(page).fetched == []
     assert "19 contradicted" in page
-    assert "as printed, one run a cell" not in page
+    assert "by one run a cell" not in page
     assert not (tmp_path / "cells.csv").exists()
 
 

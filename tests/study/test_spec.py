@@ -53,7 +53,7 @@ network.drop = 0.2
 """
 
 
-@pytest.mark.parametrize("name", ["worlds", "further"])
+@pytest.mark.parametrize("name", ["worlds", "further", "culprits"])
 def test_every_world_that_ships_has_a_graph(name: str) -> None:
     for config in (cell.config for cell in Design.read(name, methods=["rg"]).cells):
         assert config.topology.graph(config.clients, config.seed).clients == config.clients

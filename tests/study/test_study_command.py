@@ -21,6 +21,7 @@ from sagefl.data import places
 from sagefl.runs.rundir import RunDirectory
 from sagefl.study import paper as papers
 from sagefl.study.design import Findings
+from sagefl.study.spec import SHIPPED
 
 SMALL = ["--topologies", "er", "--alphas", "0.3", "--clients", "8", "--rounds", "8", "--max-batches", "1",
          "--set", "evaluation.every=4", "--set", "evaluation.subset=50"]  # fmt: skip
@@ -256,3 +257,8 @@ def test_the_smoke_preset_end_to_end(tmp_path: Path) -> None:
     assert sagefl("study", "paper", "--from", tmp_path / "out", "--out", tmp_path / "again", "-q")[0] == 0
     for name in ("claims.csv", "cells.csv", "tables/table3.csv", "figures/relative.svg"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+
+
+def test_help_names_every_study_that_comes_with_sagefl() -> None:
+    told = " ".join(CliRunner().invoke(app, ["study", "run", "--help"], env={"COLUMNS": "200"}).output.split())
+    assert f"FILE.toml, or {', '.join(SHIPPED)}." in told

@@ -58,7 +58,8 @@ def run(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY", help="FILE.toml, or paper, gap, beyond, confirmation, worlds, ablations, level."
+            metavar="STUDY",
+            help="FILE.toml, or paper, gap, beyond, confirmation, worlds, further, culprits, ablations, level, time.",
         ),
     ],
     preset: Annotated[
@@ -94,13 +95,13 @@ def run(
     ] = None,
     known: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder whose cells.csv is trusted: its cells are not run again. Repeatable."),
+        typer.Option(help="A folder whose cells are not run again; default: OUT and OUT-*. Repeatable."),
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="The paper by its own tables only; runs nothing.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
     no_run: Annotated[
         bool,
-        typer.Option("--no-run", help="Report on cells that are done, or stand in --known (default: OUT and OUT-*)."),
+        typer.Option("--no-run", help="Report on cells that are done, here or in --known; runs nothing."),
     ] = False,
     no_sweeps: Annotated[bool, typer.Option("--no-sweeps", help="Leave out the paper's replay sweeps.")] = False,
     no_pages: Annotated[
@@ -112,9 +113,9 @@ def run(
     """Run a study: methods x worlds x seeds. A file of your own, or one that comes with sagefl.
 
     FILE.toml: `sagefl study init` writes one to start from. paper: does the paper hold, claim by claim. gap: what makes
-    its rules that always commit lose. beyond and confirmation: certificates beyond the paper against gossip. worlds:
-    where does choosing pay? ablations: what does sage-m owe to its parts? level: does it cost nothing where there is
-    nothing to choose?
+    its rules that always commit lose. beyond and confirmation: certificates beyond the paper against gossip. worlds and
+    further: where does choosing pay? culprits: does asking keep bad peers out? ablations: what does sage-m owe to its
+    parts? level: does it cost nothing where there is nothing to choose? time: does stopping early pay in minutes?
     """
     with friendly_errors():
         from ..study import paper as papers
@@ -140,8 +141,8 @@ def run(
         if from_:
             return _conclude(Findings.read(design, from_, command_line()), out, screen, brief=brief)
         place = out or Path("results") / design.name
-        kept = [] if known or not no_run else place.parent.glob(f"{place.name}*/cells.csv")
-        study = Study(design, cells, out=place, known=known or [path.parent for path in sorted(kept)])
+        kept = [path.parent for path in sorted(place.parent.glob(f"{place.name}*/cells.csv"))]
+        study = Study(design, cells, out=place, known=known or kept)
         if status:
             return show_status(study, screen)
         if not no_run:
@@ -211,6 +212,8 @@ def _show_comparisons(findings: Findings, screen: Console, *, brief: bool) -> No
         screen.print(f"\n{sheet.title}", style="bold")
         rows = [[text.replace("**", "") for text in row] for row in sheet.rows]
         screen.print(table(sheet.heads, rows, left=WORDS))
+        for sentence in sheet.standing:
+            screen.print(sentence)
     for line in primary_lines(findings):
         screen.print("\n" + line.replace("**", "").replace("`", ""))
 
@@ -220,7 +223,7 @@ def _show_claims(findings: Findings, screen: Console, *, brief: bool) -> None:
 
     if not brief:
         rows = [(j.claim.id, j.tables.verdict.value, j.printed.short, j.runs.short) for j in findings.judged]
-        heads = ("claim", "by its own tables", "as printed, one run a cell", "over seeds")
+        heads = ("claim", "by its own tables", "by one run a cell", "over seeds")
         screen.print()
         screen.print(table(heads, rows, left=heads))
     for line in findings.answer or counted(findings):

@@ -18,18 +18,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..data.catalogue import ENTRY_POINTS as DATASETS
 from ..data.reading import files_of
 from ..data.tables import is_table
-from ..references import file_of, find_module, is_reference
+from ..references import file_of, find_module, installed, is_reference
 from ..selection.registry import ENTRY_POINTS as SELECTORS
 from ..selection.selector import Selector
 from . import versions
 from .config import RunConfig
+from .own_losses import LOSSES
 from .sources import Digests, digest_of_file, source_of_object, sources_of_file
 
 MadeOf = dict[str, Digests]
@@ -51,6 +53,19 @@ def address(config: RunConfig) -> str:
     return _hashed(config.digest, made_of(config))
 
 
+def is_older(held: str, config: RunConfig) -> bool:
+    """Whether an address may be that of this config under code that has changed since.
+
+    Lower results versions are tried one by one; what a user's own code used to be is not known, so there it may.
+    """
+    parts = made_of(config)
+    if any(VERSION not in digests for digests in parts.values()):
+        return True
+    numbers = [range(1, int(digests[VERSION]) + 1) for digests in parts.values()]
+    made = [dict(zip(parts, map(_versioned, before), strict=True)) for before in product(*numbers)]
+    return held in {_hashed(config.digest, {name: d for name, d in one.items() if d}) for one in made}
+
+
 def world_address(config: RunConfig) -> str:
     """As `address`, the method left out."""
     parts = {"round loop": _versioned(versions.LOOP), **_world(config)}
@@ -65,6 +80,8 @@ def _hashed(digest: str, parts: MadeOf) -> str:
 
 def _world(config: RunConfig) -> MadeOf:
     parts = {f"data {config.data.dataset}": _data(config.data.dataset), **_model(config.model.name)}
+    if (loss := config.data.loss) is not None:
+        parts[f"loss {loss}"] = _code(loss, (), LOSSES, 1)
     files = {"graph": config.topology.file, "availability": config.network.trace}
     return parts | {f"{what} {file}": {file: digest_of_file(Path(file))} for what, file in files.items() if file}
 
@@ -98,7 +115,7 @@ def _data(name: str) -> Digests:
 
 def _code(name: str, groups: tuple[str, ...], registered: Mapping[str, Any], number: int) -> Digests:
     """What stands behind a name: a file, an installed package, a class of this process, or a part of this package."""
-    for point in (p for p in _installed() if p.group in groups and p.name == name):
+    for point in (p for group in groups for p in installed(group) if p.name == name):
         file = find_module(point.module, sys.path)
         return {point.value: "missing"} if file is None else sources_of_file(file)
     if is_reference(name):
@@ -111,12 +128,6 @@ def _code(name: str, groups: tuple[str, ...], registered: Mapping[str, Any], num
 
 def _ours(thing: Any) -> bool:
     return str(getattr(thing, "__module__", "")).split(".")[0] == "sagefl"
-
-
-@cache
-def _installed() -> tuple[EntryPoint, ...]:
-    """Every entry point for this package; what is installed does not change while a process runs."""
-    return tuple(point for group in (SELECTORS, METHODS, MODELS, DATASETS) for point in entry_points(group=group))
 
 
 def read_by(config: RunConfig) -> Digests:
@@ -133,10 +144,15 @@ def changes(held: Mapping[str, Any] | None, config: RunConfig) -> list[str]:
         ]
     then = held.get("made_of", {})
     found = [line for part in {**then, **now} for line in _changed(part, then.get(part, {}), now.get(part, {}))]
-    read = {Path(file): digest for file, digest in held.get("files", {}).items()}
-    return found + [
-        f"{_short(path)} (read by data {config.data.dataset})" for path, d in read.items() if digest_of_file(path) != d
+    return found + changed_files(held.get("files", {}), config)
+
+
+def changed_files(read: Mapping[str, str], config: RunConfig) -> list[str]:
+    """Those of the files behind the data of a run that have changed since they were read, by name."""
+    paths = [
+        path for path, digest in zip(map(Path, read), read.values(), strict=True) if digest_of_file(path) != digest
     ]
+    return [f"{_short(path)} (read by data {config.data.dataset})" for path in paths]
 
 
 def _changed(part: str, then: Digests, now: Digests) -> Iterator[str]:

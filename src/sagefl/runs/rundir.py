@@ -13,6 +13,7 @@
 `events.log`         what happened when, a JSON line each
 `summary.json`       the end result, once finished
 `truth.json`         who is in whose group and who misbehaves, where there is such a truth (`sagefl.runs.truth`)
+`names.json`         what the clients are called, where the data name their owners
 ===================  =========================================================================================
 
 `sagefl.runs.columns` says what is in the tables.
@@ -40,7 +41,14 @@ from .parquet import check_size
 
 CLIENTS, ROUNDS = 1_000_000, 10_000_000  # beyond any run; a stranger's folder may say anything
 
-FILES = (*(f"{name}.parquet" for name in TABLES), "summary.json", "last-round.json", "truth.json", "events.log")
+FILES = (
+    *(f"{name}.parquet" for name in TABLES),
+    "summary.json",
+    "last-round.json",
+    "truth.json",
+    "names.json",
+    "events.log",
+)
 FOLDERS = ("losses", "checkpoint")
 
 
@@ -135,7 +143,7 @@ class RunDirectory:
             if changed := changes(self.environment, config):
                 raise ChangedError(
                     f"{self.path} was made by other code than there is now; changed since: {', '.join(changed)}. "
-                    "Run it anew with --fresh, or choose another --out"
+                    "Run it anew with --fresh, or choose another --out (of a study: another --cells)"
                 )
             return True
         with explained(f"run directory {self.path}"):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..methods.standing import ranked, standing
 from ..runs.intervals import Estimate, share_interval
 from .canvas import INK, Drawn, colour, drawing, marker, save, tidy
 from .comparing import (
@@ -41,6 +42,7 @@ class Sheet(NamedTuple):
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str
+    standing: Sequence[str] = ()  # the part of it that a screen shows, too: which methods are not their papers'
 
 
 def title_of(measure: str) -> str:
@@ -166,7 +168,8 @@ def _methods(found: Sequence[Standing], trial: Trial) -> Sheet:
     for s in found:
         columns = (*shown, *(c for c in _COSTS if c[0] not in reported))
         cells = [show(s.values[k]) if not isnan(s.values.get(k, nan)) else "" for k, _, show in columns]
-        rows.append([trial.show(s.method), str(s.replications), *cells])
+        name = trial.show(s.method) if ranked(s.method) else f"{trial.show(s.method)} (not ranked)"
+        rows.append([name, str(s.replications), *cells])
     heads = ["method", "n", *(head for _, head, _ in (*shown, *(c for c in _COSTS if c[0] not in reported)))]
     note = (
         "Means over n replications, all worlds together: only methods with the same n can be read against each other "
@@ -175,7 +178,7 @@ def _methods(found: Sequence[Standing], trial: Trial) -> Sheet:
         "nothing at the end, the method ends as gossip); *pulled worse*: the share of pulled peers whose own "
         "predictions err more on the receiver's evaluation data than a random draw's."
     )
-    return Sheet("Methods", heads, rows, note)
+    return _marked(Sheet("Methods", heads, rows, note), [s.method for s in found], trial)
 
 
 def _against(made: Sequence[Comparison], trial: Trial) -> Sheet:
@@ -199,7 +202,14 @@ def _against(made: Sequence[Comparison], trial: Trial) -> Sheet:
         f"{paired}; shares in points, Student's intervals. Holm: within the {trial.family} comparisons of the plan "
         "beside the primary; those not run yet come last."
     )
-    return Sheet(f"Against {trial.show(trial.against)}", heads, rows, note)
+    against = Sheet(f"Against {trial.show(trial.against)}", heads, rows, note)
+    return _marked(against, [*(c.method for c in made), trial.against], trial)
+
+
+def _marked(sheet: Sheet, methods: Sequence[str], trial: Trial) -> Sheet:
+    """With a word on which of its methods are not quite their papers'."""
+    said = standing(methods, trial.show)
+    return sheet._replace(note=" ".join([sheet.note, *said]), standing=said)
 
 
 def _at(world: object) -> str:

@@ -20,10 +20,12 @@ _MEASURES = {"accuracy": "global", "client": "Client"}
 
 
 def five_lines(findings: Findings) -> list[str]:
-    """What was run, headroom, committing, SAGE-OS, and the verdicts in numbers."""
+    """What was run, headroom, committing, SAGE-OS, and the verdicts in numbers; headroom first where it is known."""
     if not findings.ours:
         return [f"Nothing was run. {_by_tables(findings)}"]
-    return [_what(findings), _headroom(findings), _committing(findings), _stopping(findings), _verdicts(findings)]
+    what, room = _what(findings), _headroom(findings)
+    opening = [what, f"Headroom: {_UNKNOWN}"] if room is None else [room, what]
+    return [*opening, _committing(findings), _stopping(findings), _verdicts(findings)]
 
 
 def _what(findings: Findings) -> str:
@@ -31,20 +33,24 @@ def _what(findings: Findings) -> str:
     run = ours.configurations
     own = sum(c in printed for c in run)
     names = f" ({', '.join(map(str, run))})" if len(run) <= 3 else ""
-    beside = "" if own == len(run) else f"; {len(run) - own} of them stand beside the paper's and are not its own"
     seeds = "seed" if len(ours.seeds) == 1 else "seeds"
-    return (
-        f"What was run: {len(findings.records)} cells in {len(run)} of the paper's {len(printed)} configurations{names}"
-        f", {seeds} {', '.join(map(str, ours.seeds))}{beside}."
-    )
+    said = f"{len(findings.records)} cells in {len(run)} of the paper's {len(printed)} configurations{names}"
+    parts = [f"What was run: {said}, {seeds} {', '.join(map(str, ours.seeds))}"]
+    if own < len(run):
+        parts.append(f"{len(run) - own} of them stand beside the paper's and are not its own")
+    there = {c.dataset for c in run}
+    if lacking := list(dict.fromkeys(c.labels[0] for c in printed if c.dataset not in there)):
+        parts.append(f"nothing on {' and '.join(lacking)}, so claims about all of them stay open")
+    return "; ".join([*parts, *findings.coarse, *findings.outdated]) + "."
 
 
-def _headroom(findings: Findings) -> str:
+_UNKNOWN = "not known yet; no configuration has gossip beside averaging with many (d-psgd or average-all)."
+
+
+def _headroom(findings: Findings) -> str | None:
     gains = list(_gains(findings.ours))
     if not gains:
-        return (
-            "Headroom: not known yet; no configuration has gossip beside averaging with many (d-psgd or average-all)."
-        )
+        return None
     largest = max(gain.points for gain in gains)
     said = ", ".join(
         f"{show_method(method)} {min(of):+.2f} to {max(of):+.2f}"
@@ -81,10 +87,16 @@ def _stopping(findings: Findings) -> str:
 
 
 def _verdicts(findings: Findings) -> str:
-    return (
-        f"{_by_tables(findings)} By its own standard, one run a cell: {count([j.printed for j in findings.judged])}. "
-        f"Over seeds: {count([j.runs for j in findings.judged])}."
-    )
+    over_seeds = count([j.runs for j in findings.judged])
+    return f"{_by_tables(findings)} {by_one_run(findings)} Over seeds: {over_seeds}."
+
+
+def by_one_run(findings: Findings) -> str:
+    """Verdicts on the first run of every cell; by the paper's own standard only where they are of its scale."""
+    counted = count([j.printed for j in findings.judged])
+    if findings.at_scale:
+        return f"By the paper's own standard, one run a cell: {counted}."
+    return f"One run a cell, at this scale and not the printed one, which reproduces nothing: {counted}."
 
 
 def _by_tables(findings: Findings) -> str:

@@ -32,6 +32,8 @@ _PALETTE = {
     "sage-vanilla": ("#009E73", "P"),
     "sage-os": ("#0072B2", "*"),
     "sage-os-table": ("#7B61C4", "h"),
+    "sage-m": ("#8A2B2B", "<"),
+    "sage-m:outside=home": ("#C2185B", "d"),
 }
 _OTHERS = (("#B8860B", "<"), ("#5F9EA0", ">"), ("#8B4513", "p"), ("#708090", "d"))
 _STYLE: Any = {

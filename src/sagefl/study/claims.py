@@ -36,8 +36,9 @@ the stated band, and fails if wholly outside. What cannot vary by seed is decide
 run are left out and counted, and every verdict is about the scale that was run, not about the paper's.
 By the paper's own standard: one run a cell and no interval, as it was printed. The same tests are made on the first
 seed's runs alone, and their numbers are set beside the published ones of the same configurations: reproduced as printed
-if every one comes out as stated, not reproduced if not. A claim about configurations that were not run stays open; only
-"in every configuration" is refuted by a single one.
+if every one comes out as stated, not reproduced if not. Runs of another scale than the printed one reproduce nothing:
+of them it is said what comes out at that scale. A claim about configurations that were not run stays open; only "in
+every configuration" is refuted by a single one.
 """.split()
 )
 
@@ -55,6 +56,8 @@ class Verdict(StrEnum):
     NOT_RUNS = "not about runs"
     REPRODUCED = "reproduced as printed"
     NOT_REPRODUCED = "not reproduced"
+    SO_HERE = "so at this scale"
+    NOT_HERE = "not so at this scale"
     OPEN = "open: cells missing"
 
 
@@ -76,7 +79,7 @@ class Finding:
         """The verdict; where it is undecided or open, with the direction."""
         if self.leans is None:
             return self.verdict.value
-        words = ("so far as printed", "so far not") if self.verdict is Verdict.OPEN else _DIRECTIONS
+        words = ("so far as stated", "so far not") if self.verdict is Verdict.OPEN else _DIRECTIONS
         return f"{self.verdict} ({words[not self.leans]})"
 
     def __str__(self) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import polars as pl
 
 from ..runs.columns import Column, columns, schema
 from ..runs.config import RunConfig
-from ..runs.environment import address, made_of
+from ..runs.environment import address, changed_files, is_older, made_of
 from ..runs.files import write_text
 from ..runs.rundir import RunDirectory
 from ..runs.summary import summarise
@@ -30,7 +30,6 @@ from .matrix import Cell
 from .results import Configuration, Result
 from .runner import done
 
-logger = logging.getLogger(__name__)
 _KEYS = ("dataset", "topology", "alpha", "method", "seed", "digest", "config")
 LEVELS = range(10, 100, 10)  # of accuracy, in per cent, for the time that it takes to get there
 BOTH = "both"  # the mean of global and Client accuracy, which no run records
@@ -44,12 +43,24 @@ class Record:
     method: str
     config: RunConfig
     values: dict[str, float]
-    address: str = ""  # of the run, where it is not its config's digest because of the code behind it
+    address: str = ""  # of the run, where the code behind it makes it another than its config's digest
+    files: Mapping[str, str] = field(default_factory=dict)  # that a user's function read the data from, with digests
 
     @property
     def result(self) -> Result:
         """As the tables want it."""
         return Result(self.configuration, self.method, self.config.seed, self.values)
+
+    @property
+    def at(self) -> str:
+        """The address of the run that it came from."""
+        return self.address or self.config.digest
+
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """The parts of it that have changed since it was made, by name; nothing where it would be made the same now."""
+        parts = () if self.at == address(self.config) else tuple(made_of(self.config)) or ("round loop",)
+        return (*parts, *changed_files(self.files, self.config))
 
 
 def measure_names() -> list[str]:
@@ -68,33 +79,12 @@ def _of_worlds() -> list[Column[Any]]:
 
 def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
     """The records of those cells that are finished."""
-    return [
-        Record(
-            c.configuration, c.method, c.config, _values(RunDirectory(c.folder(folder))), _apart(c.address, c.config)
-        )
-        for c in cells
-        if done(c, folder)
-    ]
+    return [_of_run(cell, RunDirectory(cell.folder(folder))) for cell in cells if done(cell, folder)]
 
 
-def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> dict[str, Record]:
-    """The cells that are listed in the `cells.csv` of some folders, by digest: they count although their runs are gone.
-
-    Whoever names a folder vouches for what is in it, also where the code behind a cell has changed since or the results
-    version of its method was raised; that is said, by name. Two folders that disagree about a cell are refused.
-    """
-    kept: dict[tuple[Configuration, str], Record] = {}
-    for folder in folders:
-        for r in read_records(folder / "cells.csv"):
-            if differ(kept.setdefault((r.configuration, r.config.digest), r), r):
-                where = f"{r.configuration}, {r.method}, seed {r.config.seed}"
-                raise StudyError(f"{folder} and a folder before it disagree about {where}: name only one of them")
-    found = [(c, had) for c in cells if (had := kept.get((c.configuration, c.config.digest))) is not None]
-    if old := sorted(
-        {part for c, r in found if r.address != _apart(c.address, c.config) for part in made_of(c.config)}
-    ):
-        logger.warning("known cells were made before these changed, and are taken on trust: %s", ", ".join(old))
-    return {c.config.digest: replace(r, method=c.method) for c, r in found}
+def _of_run(cell: Cell, run: RunDirectory) -> Record:
+    files = (run.environment or {}).get("files", {})
+    return Record(cell.configuration, cell.method, cell.config, _values(run), _apart(cell.address, cell.config), files)
 
 
 def differ(a: Record, b: Record) -> bool:
@@ -188,13 +178,14 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     metrics = sorted({name for r in records for name in r.values})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    named = any(r.configuration.world for r in records)
-    writer.writerow([*(("world",) if named else ()), *_KEYS, *metrics])
+    named, read = any(r.configuration.world for r in records), any(r.files for r in records)
+    writer.writerow([*(("world",) if named else ()), *_KEYS, *(("files",) if read else ()), *metrics])
     for r in records:
         config = json.dumps(r.config.values(), sort_keys=True)
         *world, name = r.configuration
-        keys = (*((name,) if named else ()), *world, r.method, r.config.seed, r.address or r.config.digest, config)
-        writer.writerow([*keys, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
+        keys = (*((name,) if named else ()), *world, r.method, r.config.seed, r.at, config)
+        files = (json.dumps(dict(r.files)),) if read else ()
+        writer.writerow([*keys, *files, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
     write_text(path, text.getvalue())
 
 
@@ -212,16 +203,16 @@ def _record(path: Path, line: int, row: dict[str, str]) -> Record:
     try:
         configuration = Configuration(row["dataset"], row["topology"], float(row["alpha"]), row.get("world", ""))
         config = RunConfig.parse(json.loads(row["config"]))
-        values = {k: float(v) for k, v in row.items() if k not in (*_KEYS, "world") and v}
-        method, digest = row["method"], row["digest"]
+        values = {k: float(v) for k, v in row.items() if k not in (*_KEYS, "world", "files") and v}
+        method, digest, files = row["method"], row["digest"], json.loads(row.get("files") or "{}")
     except (KeyError, TypeError, ValueError) as error:
         raise StudyError(f"{path}, line {line}: not a cell of a study ({error})") from None
-    if digest not in (config.digest, address(config)):
+    if digest not in (config.digest, address(config)) and not is_older(digest, config):
         raise StudyError(
             f"{path}, line {line}: its config is by now another run's ({config.digest}, recorded as {digest}): "
             "a default that the line does not name has changed since"
         )
-    return Record(configuration, method, config, values, _apart(digest, config))
+    return Record(configuration, method, config, values, _apart(digest, config), files)
 
 
 def _apart(address: str, config: RunConfig) -> str:

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from .account import Sheet, draw_gains, draw_price, layouts
 from .claims import Claim
-from .collect import Record, read_records
+from .collect import Record
 from .comparing import with_both
 from .errors import StudyError
 from .figures import CHARTS
 from .judging import Judged, judge
 from .matrix import Cell, scale_of
-from .published import STAND_INS
+from .published import STAND_INS, as_large_as_printed
+from .recalling import gather, newest
 from .report import write_report
 from .results import Results
 from .spec import Trial, read_spec
@@ -110,13 +111,12 @@ class Findings:
     @classmethod
     def read(cls, design: Design, folders: Sequence[Path], command: str = "") -> Findings:
         """One study from the `cells.csv` and `sweeps.csv` of several folders; a cell that stands in two counts once."""
-        found = [r for folder in folders for r in read_records(folder / "cells.csv")]
-        records = {(r.configuration, r.config.digest): r for r in found}
+        records = newest(r for some in gather(folders).values() for r in some)
         sweeps = {row.key: row for folder in folders for row in read_sweeps(folder / "sweeps.csv")}
         if not records:
             raise StudyError(f"no finished cells in {', '.join(map(str, folders))}")
         origins = [line for folder in folders for line in _provenance(folder)]
-        return cls(design, list(records.values()), list(sweeps.values()), provenance=origins or made_by(command))
+        return cls(design, records, list(sweeps.values()), provenance=origins or made_by(command))
 
     @cached_property
     def ours(self) -> Results:
@@ -135,9 +135,14 @@ class Findings:
         return self.design.published()
 
     @cached_property
+    def at_scale(self) -> bool:
+        """Whether all of it was run at the scale of what stands beside it."""
+        return not self.published or all(as_large_as_printed(r.config) for r in self.records)
+
+    @cached_property
     def judged(self) -> list[Judged]:
         """A verdict on every claim."""
-        return judge(self.design.claims, self.published, self.ours or None)
+        return judge(self.design.claims, self.published, self.ours or None, at_scale=self.at_scale)
 
     @cached_property
     def answer(self) -> list[str]:
@@ -152,7 +157,14 @@ class Findings:
     @cached_property
     def tables(self) -> list[Table]:
         """The tables that have anything in them."""
-        return build_tables(self.ours, self.published, self.design.tables)
+        made = build_tables(self.ours, self.published, self.design.tables)
+        return [replace(table, caption=" ".join([table.caption, *map(_sentence, self.coarse)])) for table in made]
+
+    @cached_property
+    def coarse(self) -> list[str]:
+        """Where models were computed in bfloat16, in a line; nothing where none was."""
+        where = dict.fromkeys(str(r.configuration) for r in self.records if r.config.training.precision != "float32")
+        return [f"computed in bfloat16: {', '.join(where)}"] if where else []
 
     @cached_property
     def figures(self) -> list[Drawn]:
@@ -166,11 +178,22 @@ class Findings:
             return []
         there = {r.configuration.dataset for r in self.records} if self.published else set()
         beside = [f"{ours} stands beside the paper's {theirs}" for ours, theirs in STAND_INS.items() if ours in there]
-        return [*scale_of([r.config for r in self.records]), *beside, *self.design.scale]
+        return [*scale_of([r.config for r in self.records]), *beside, *self.design.scale, *self.outdated]
+
+    @cached_property
+    def outdated(self) -> list[str]:
+        """Which cells were made before the code behind them changed, in a line; nothing where none was."""
+        old = [r for r in self.records if r.changed]
+        parts = ", ".join(sorted({part for r in old for part in r.changed}))
+        return [f"{len(old)} of {len(self.records)} cells made before {parts} changed"] if old else []
 
     def write(self, out: Path) -> Path:
         """Everything into a folder; returns the file to open first."""
         return write_report(self, out)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def made_by(command: str) -> list[str]:

@@ -23,8 +23,14 @@ class Judged:
     printed: Finding  # by the paper's own standard
 
 
-def judge(claims: Sequence[Claim], published: Results, ours: Results | None) -> list[Judged]:
-    """All verdicts on every claim; without runs of ours, those by runs are `cells missing`."""
+_ELSEWHERE = {Verdict.REPRODUCED: Verdict.SO_HERE, Verdict.NOT_REPRODUCED: Verdict.NOT_HERE}
+
+
+def judge(claims: Sequence[Claim], published: Results, ours: Results | None, *, at_scale: bool = True) -> list[Judged]:
+    """All verdicts on every claim; without runs of ours, those by runs are `cells missing`.
+
+    Runs that are not `at_scale`, the one that was published, reproduce nothing, whatever comes out.
+    """
     none = Finding(Verdict.MISSING, "no runs")
     judged = []
     for claim in claims:
@@ -32,6 +38,8 @@ def judge(claims: Sequence[Claim], published: Results, ours: Results | None) -> 
         if ours or isinstance(claim.run_test, NotRun):
             runs = claim.run_test.runs(ours or Results(), published)
             printed = as_printed(claim.run_test, ours.of_seed(ours.seeds[0]), published) if ours else runs
+            if not at_scale:
+                printed = replace(printed, verdict=_ELSEWHERE.get(printed.verdict, printed.verdict))
         judged.append(Judged(claim, claim.table_test.tables(published), runs, printed))
     return judged
 

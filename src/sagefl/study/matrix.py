@@ -61,7 +61,9 @@ def scale_of(configs: Sequence[RunConfig]) -> list[str]:
         epoch = " or ".join("whole local epochs" if m is None else f"at most {m} mini-batches a round" for m in caps)
         models = ", ".join(sorted({c.model.name for c in of}))
         seeds = _span([c.seed for c in of])
-        lines.append(f"{dataset}: K = {clients}, T = {rounds}, {epoch}, {models}, seed {seeds}")
+        precisions = list(dict.fromkeys(c.training.precision for c in of))
+        precise = "" if precisions == ["float32"] else f", in {' and '.join(precisions)}"
+        lines.append(f"{dataset}: K = {clients}, T = {rounds}, {epoch}, {models}, seed {seeds}{precise}")
     return lines
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
+from ..runs.config import RunConfig
 from .results import Configuration, Result, Results
 
 SEED = 0  # under which the paper's single runs are filed
@@ -55,6 +56,12 @@ def published() -> Results:
 def counterpart(configuration: Configuration) -> Configuration:
     """The published configuration that ours stands beside."""
     return configuration._replace(dataset=STAND_INS.get(configuration.dataset, configuration.dataset))
+
+
+def as_large_as_printed(config: RunConfig) -> bool:
+    """Whether a run is of the printed scale, which is what a config has by default, and on the printed data."""
+    scales = [(c.clients, c.rounds, c.training.max_batches, c.model.name) for c in (config, RunConfig())]
+    return scales[0] == scales[1] and config.data.dataset not in STAND_INS
 
 
 def counterpart_method(method: str) -> str:

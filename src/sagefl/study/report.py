@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .account import WORDS, comparisons_csv, primary_lines, sheets
 from .account import to_markdown as to_account
-from .answer import count
+from .answer import by_one_run, count
 from .canvas import inline
 from .claims import RULE, Finding, Verdict
 from .collect import write_records
@@ -102,7 +102,7 @@ def counted(findings: Findings) -> Iterator[str]:
         yield f"By the paper's own tables: {count([j.tables for j in findings.judged])}."
     if findings.records:
         yield f"By these runs: {count([j.runs for j in findings.judged])}."
-        yield f"By the paper's own standard, one run a cell: {count([j.printed for j in findings.judged])}."
+        yield by_one_run(findings)
 
 
 def _plain(text: str) -> str:
@@ -111,8 +111,8 @@ def _plain(text: str) -> str:
 
 
 _TONES = {
-    **dict.fromkeys((Verdict.SUPPORTED, Verdict.HOLDS, Verdict.REPRODUCED), "good"),
-    **dict.fromkeys((Verdict.CONTRADICTED, Verdict.FAILS, Verdict.NOT_REPRODUCED), "bad"),
+    **dict.fromkeys((Verdict.SUPPORTED, Verdict.HOLDS, Verdict.REPRODUCED, Verdict.SO_HERE), "good"),
+    **dict.fromkeys((Verdict.CONTRADICTED, Verdict.FAILS, Verdict.NOT_REPRODUCED, Verdict.NOT_HERE), "bad"),
     **dict.fromkeys((Verdict.UNDECIDED, Verdict.OPEN), "open"),
 }
 
@@ -155,7 +155,7 @@ def claims_markdown(findings: Findings) -> str:
     for j in findings.judged:
         out += [f"## {j.claim.id}", "", f"> {j.claim.quote}", "", j.claim.where, ""]
         out += [f"- By its tables: {j.tables}"] if findings.published else []
-        out += [f"- As printed: {j.printed}", f"- Over seeds: {_seeds(j)}"] if findings.records else []
+        out += [f"- By one run a cell: {j.printed}", f"- Over seeds: {_seeds(j)}"] if findings.records else []
         out.append("")
     return "\n".join(out)
 

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..references import script_hidden
 from ..runs.config import Execution, RunConfig
 from ..runs.rundir import RunDirectory
 from ..signals import stoppable
@@ -160,7 +161,8 @@ class _Pool:
     def _hire(self) -> _Worker:
         here, there = self._context.Pipe()
         process = self._context.Process(target=_work, args=(there,), daemon=True)
-        process.start()
+        with script_hidden():
+            process.start()
         there.close()
         return _Worker(process, here)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from ..methods.standing import ranked
 from ..runs.config import RunConfig, checked, merged, read_toml
 from ..runs.sections import ConfigError
 from ..selection.registry import nearest
@@ -24,7 +25,7 @@ from .errors import StudyError
 from .matrix import Cell
 from .results import Configuration
 
-SHIPPED = ("paper", "gap", "beyond", "confirmation", "worlds", "further", "ablations", "level", "time")
+SHIPPED = ("paper", "gap", "beyond", "confirmation", "worlds", "further", "culprits", "ablations", "level", "time")
 ALIKE = "two worlds look the same in tables: give each of [[worlds]] a name of its own"
 _AXES = {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.alpha"}  # of a grid, by name
 _TOLD = {"data.dataset", "data.alpha", "topology", "topology.kind"}  # keys that tell worlds apart without a name
@@ -60,8 +61,8 @@ class Trial:
 
     @property
     def contenders(self) -> tuple[str, ...]:
-        """The methods that are compared."""
-        return tuple(m for m in self.methods if m not in (*self.references, self.against))
+        """The methods that are compared; those only inspired by a paper are not."""
+        return tuple(m for m in self.methods if m not in (*self.references, self.against) and ranked(m))
 
     @property
     def family(self) -> int:
@@ -165,6 +166,8 @@ class Spec(_Keys):
                     f"primary: {p.method!r} against {p.against!r} on {p.measure!r} must compare a method that is no "
                     "reference, all primary ones with the same other, on a measure that `report` names"
                 )
+            if not ranked(p.method):
+                raise StudyError(f"primary: {p.method!r} is only inspired by its paper, and is not ranked")
             if p.world is not None and p.world not in names:
                 raise StudyError(f"primary: there is no world {p.world!r}; there are {', '.join(names)}")
 

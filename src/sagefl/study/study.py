@@ -10,12 +10,13 @@ from pathlib import Path
 
 from ..data import FileDataset, datasets
 from ..runs.config import Execution, checked
-from .collect import Record, collect, differ, read_records, recall
+from .collect import Record, collect, differ, read_records
 from .design import Design, Findings, made_by
 from .distributed import run_cells_on_ray
 from .errors import InterruptedStudyError, StudyError
 from .matrix import Cell
 from .pace import Pace
+from .recalling import Kept, recall
 from .runner import Failure, Watcher, done, run_cells
 from .sweeps import read_sweeps, run_sweeps
 
@@ -25,6 +26,7 @@ class State(StrEnum):
 
     DONE = "done"
     KNOWN = "known"
+    OUTDATED = "outdated"
     NO_DATA = "no data"
     BEGUN = "begun"
     NOT_BEGUN = "not begun"
@@ -60,8 +62,9 @@ def absent(cells: Sequence[Cell]) -> list[Absence]:
 class Study:
     """A design, the folder in which its cells are run, and the folder in which it is written up.
 
-    `known` are folders whose `cells.csv` is trusted: cells that stand there are not run again. Cells are kept by the
-    hash of their config and shared between studies, so a study that is interrupted goes on when it is run again.
+    `known` are folders whose `cells.csv` is trusted: cells that stand there are not run again, unless the code behind
+    them has changed since. Cells are kept by the hash of their config and code and shared between studies, so a study
+    that is interrupted goes on when it is run again.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Study:
     ) -> None:
         self.design, self.folder = design, Path(cells)
         self.out = Path("results") / design.name if out is None else Path(out)
-        self.known: dict[str, Record] = recall(design.cells, known)
+        self.kept: Kept = recall(design.cells, known)
         self._trusted = known
         self.failures: list[Failure] = []
         self._absent: list[Absence] | None = None  # None until somebody has looked
@@ -89,11 +92,13 @@ class Study:
     def _state(self, cell: Cell, without_data: set[str]) -> State:
         if done(cell, self.folder):
             return State.DONE
-        if cell.config.digest in self.known:
+        if cell.config.digest in self.kept.known:
             return State.KNOWN
         if cell.config.digest in without_data:
             return State.NO_DATA
-        return State.BEGUN if cell.folder(self.folder).is_dir() else State.NOT_BEGUN
+        if cell.folder(self.folder).is_dir():
+            return State.BEGUN
+        return State.OUTDATED if cell.config.digest in self.kept.outdated else State.NOT_BEGUN
 
     def absent(self) -> list[Absence]:
         """The data sets that cells still to be run lack on this machine; their cells are left out."""
@@ -102,7 +107,12 @@ class Study:
         return self._absent
 
     def _open(self) -> list[Cell]:
-        return [cell for cell in self.design.cells if cell.config.digest not in self.known]
+        return [cell for cell in self.design.cells if cell.config.digest not in self.kept.known]
+
+    def outdated(self) -> list[Record]:
+        """Cells whose code has changed since they were made: they are run again, and reported until then."""
+        there = self.kept.outdated
+        return [there[c.config.digest] for c in self._open() if c.config.digest in there and not done(c, self.folder)]
 
     # Running --------------------------------------------------------------------------------------------------------
 
@@ -158,9 +168,9 @@ class Study:
         path = self.out / "cells.csv"
         if not self.design.keeps or not path.is_file():
             return
-        held = [Cell(record.configuration, record.method, record.config) for record in read_records(path)]
-        gone = [cell for cell in held if not done(cell, self.folder)]
-        if lost := [cell for cell in gone if cell.config.digest not in self.known]:
+        held = read_records(path)
+        gone = [r for r in held if not done(Cell(r.configuration, r.method, r.config), self.folder)]
+        if lost := [record for record in gone if not self.kept.accounts_for(record)]:
             raise StudyError(
                 f"{path} holds {len(lost)} of {len(held)} cells that this account would drop: `--known {self.out}` "
                 "goes on from those that are in the plan, another --out keeps them all"
@@ -170,20 +180,21 @@ class Study:
 
     def records(self) -> list[Record]:
         """What the cells came to, in the design's order. Where a known cell was run here as well, the run counts."""
-        found = self.known | {r.config.digest: r for r in collect(self.design.cells, self.folder)}
+        found = self.kept.reported | {r.config.digest: r for r in collect(self.design.cells, self.folder)}
         return [found[cell.config.digest] for cell in self.design.cells if cell.config.digest in found]
 
     def contradicted(self) -> int:
         """How many known cells were run here as well and came out differently."""
-        known = [cell for cell in self.design.cells if cell.config.digest in self.known]
-        return sum(differ(self.known[r.config.digest], r) for r in collect(known, self.folder))
+        known = [cell for cell in self.design.cells if cell.config.digest in self.kept.known]
+        return sum(differ(self.kept.known[r.config.digest], r) for r in collect(known, self.folder))
 
     def notes(self, finished: int) -> list[str]:
         """What is left out and why, a line each; every missing cell for one reason."""
         absences, planned = self._absent or [], len(self.design.cells)
-        unfinished = planned - finished - len(self.failures) - sum(len(a.cells) for a in absences)
+        told = [*(failure.cell for failure in self.failures), *(cell for a in absences for cell in a.cells)]
+        unfinished = planned - finished - sum(cell.config.digest not in self.kept.instead for cell in told)
         rest = [f"{unfinished} of {planned} planned cells are not finished"] if unfinished else []
-        return [*map(str, absences), *map(str, self.failures), *rest]
+        return [*map(str, absences), *map(str, self.failures), *rest, *self.kept.notes()]
 
     def find(self, *, sweeps: bool = True, command: str = "", pages: Mapping[str, str] | None = None) -> Findings:
         """What the finished cells say; `command` is how people can do it again, `pages` are linked in the report."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ..methods import methods
+from ..methods.standing import ranked, standing
 from ..runs.intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
 from .results import UPPER, Configuration, Results, show_method
@@ -164,7 +164,7 @@ def _columns(groups: Mapping[str, str], of: Sequence[str], **shown: Any) -> list
 
 def _ranked(method: str) -> bool:
     """Neither only inspired by a paper, nor an upper row."""
-    return method not in UPPER and not _fidelity(method).startswith("inspired by")
+    return method not in UPPER and ranked(method)
 
 
 def _methods(ours: Results, published: Results) -> tuple[str, ...]:
@@ -181,21 +181,11 @@ def _filled(plan: TablePlan, ours: Results, published: Results) -> Table:
 
 
 def _standing(columns: Sequence[TableColumn]) -> list[str]:
-    """Which methods are not quite their papers'; `sagefl methods` says how."""
+    """Which methods are not quite their papers', and which compete with nobody."""
     shown = list(dict.fromkeys(c.method for c in columns))
-    kinds = {
-        "adapted": "Adapted from their papers: {}.",
-        "inspired by": "Only inspired by their papers, not ranked: {}.",
-    }
-    found = {kind: [show_method(m) for m in shown if _fidelity(m).startswith(kind)] for kind in kinds}
-    said = [kinds[kind].format(", ".join(names)) for kind, names in found.items() if names]
     upper = [show_method(m) for m in shown if m in UPPER]
+    said = standing(shown, show_method)
     return [*said, f"Upper rows, many models a round, not ranked: {', '.join(upper)}."] if upper else said
-
-
-def _fidelity(method: str) -> str:
-    known = methods().get(method.partition(":")[0])
-    return known.fidelity if known else ""
 
 
 def _has(column: TableColumn, ours: Results, published: Results, at: Configuration) -> bool:
