@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from math import ceil, floor
+
+import numpy as np
 import polars as pl
 import pytest
 import torch
 from clusters import config
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from rows import Rows, finished, pulled, saved
 
-from sagefl.exchange.masks import SequentialMasked
+from sagefl.exchange.masks import SequentialMasked, prune
 from sagefl.methods import method
-from sagefl.methods.da_dpfl import pq_index, timetable
+from sagefl.methods.da_dpfl import LARGEST_CUT, pq_index, timetable
 from sagefl.selection.outcome import decode, encode
 
 RING = [[1, 5], [0, 2], [1, 3], [2, 4], [3, 5], [4, 0]]
@@ -97,15 +102,49 @@ def test_pq_index_by_hand():
     assert pq_index(torch.zeros(3)) == 0.0
 
 
+@given(weights=st.lists(st.floats(-9, 9, width=32), min_size=2, max_size=40), dead=st.data())
+def test_pruning_is_that_of_a_literal_transcription(weights, dead):
+    """`make_si` and `make_bound_si` in sp_functions.py, `generate_mask_rigl_sparsity_awareness` in client.py.
+
+    Of the authors' code (EricLoong/da-dpfl), with its defaults p = 1/2, q = 1, eta = 0 and prune_scale = 1.
+    """
+    x = torch.tensor(weights, dtype=torch.float64)
+    alive = torch.tensor(dead.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights))))
+    assume(len(set(x[alive].abs().tolist())) == int(alive.sum()) > 1)  # no ties: any of equal weights may go
+    p, q, d = 0.5, 1.0, float(alive.sum())
+    norm = {r: sum(abs(v) ** r for v in x[alive].tolist()) for r in (p, q)}
+    si = 1 - (norm[p] / d) ** (1 / p) / (norm[q] / d) ** (1 / q)
+    assert pq_index(x[alive]) == pytest.approx(max(si, 0.0), abs=1e-6)
+    kept = d * (1 + 0.0) ** (q / (p - q)) * (1 - si) ** ((q * p) / (q - p))
+    assume(abs(kept - round(kept)) > 1e-3)  # where rounding decides
+    m = ceil(kept)
+    pruned = floor(d * min(max(1 - m / d, 0.0), 0.9) + 1e-9)
+    pivot = sorted(x[alive].abs().tolist())[pruned]
+    expected = [bool(a) and abs(float(v)) >= pivot for a, v in zip(alive, x, strict=True)]
+    mask = alive.double()
+    prune(mask, x, min(pq_index(x[alive]), LARGEST_CUT))
+    assert [bool(a) for a in mask] == expected
+
+
+@given(first=st.integers(1, 200), rounds=st.integers(200, 500))
+def test_the_timetable_is_that_of_a_literal_transcription(first, rounds):
+    """`generate_pruning_freq` in dadpfl_api_sch.py of the authors' code, c = reconfig_reduce = 2, step = 20."""
+    gaps = [first]
+    for _ in range(20):
+        gaps.append(round((gaps[-1] + 0) / 2))
+    assert timetable(first / rounds, rounds) == set(np.cumsum(gaps).tolist())
+
+
 def test_timetable_by_hand():
     assert timetable(0.2, 100) == {20, 30, 35, 37, 38}
+    assert timetable(0.07, 100) == {7, 11, 13, 14}  # 3.5 is rounded to the even 4
     assert timetable(0.25, 4) == {1}
     assert timetable(1.0, 10) & set(range(10)) == set()  # never within the run
 
 
 def test_without_waiting_and_pruning_it_is_dispfl(tmp_path):
     plain = finished(config("dispfl", rounds=4), tmp_path / "plain").directory
-    same = finished(config("da-dpfl:wait=0:prune_from=1", rounds=4), tmp_path / "same").directory
+    same = finished(config("da-dpfl:wait=0:prune_from=1:anneal=0.5", rounds=4), tmp_path / "same").directory
     assert torch.equal(saved(same, "params"), saved(plain, "params"))
     assert torch.equal(saved(same, "extras.mask"), saved(plain, "extras.mask"))
     assert same.table("decisions").equals(plain.table("decisions"))

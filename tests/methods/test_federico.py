@@ -7,6 +7,8 @@ import pytest
 import torch
 from clusters import CLIENTS, clustered_world, config
 from driving import Given, drive
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.func import functional_call
 from torch.nn import functional as F
 
@@ -25,6 +27,35 @@ def test_responsibilities_by_hand():
     assert responsibilities(np.array([0.25, 0.75]), losses).ravel() == pytest.approx([0.5, 0.5])
     far = responsibilities(np.array([0.5, 0.5]), np.array([[900.0, 0.0], [0.0, 900.0]]))
     assert far.tolist() == [[0.0, 1.0], [1.0, 0.0]]  # no overflow
+
+
+def literal_e_step(pi, losses, downloads, momentum):
+    """One E-step, sample by sample, from descriptions of arXiv:2210.06597 (its pages were not readable).
+
+    r_n(j) = pi(j) exp(-loss_j(x_n)) / sum_l pi(l) exp(-loss_l(x_n)) over the models asked, which are oneself and the
+    `downloads` of the largest share; pi(j) <- momentum pi(j) + (1 - momentum) (share of those asked) mean_n r_n(j).
+    """
+    others = sorted((p for p in pi if p != ME), key=lambda p: -pi[p])[:downloads]
+    asked, samples = [ME, *others], range(len(losses[ME]))
+    held, after = sum(pi[j] for j in asked), dict(pi)
+    for j in asked:
+        r = [pi[j] * exp(-losses[j][n]) / sum(pi[i] * exp(-losses[i][n]) for i in asked) for n in samples]
+        after[j] = max(momentum * pi[j] + (1 - momentum) * held * sum(r) / len(r), FLOOR)
+    total = sum(after[j] for j in asked)
+    return after, {j: after[j] / total for j in others}
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 6), downloads=st.integers(1, 4), momentum=st.floats(0, 0.9))
+def test_the_e_step_is_that_of_a_literal_transcription(seed, n, downloads, momentum):
+    rng, peers = np.random.default_rng(seed), "abcdef"[:n]
+    raw = rng.random(n + 1) + 0.01
+    pi = dict(zip((ME, *peers), (raw / raw.sum()).tolist(), strict=True))
+    losses = {p: (3 * rng.random(5)).tolist() for p in pi}
+    rule = FedericoRule(downloads=downloads, epsilon=0.0, momentum=momentum)
+    outcome = drive(rule.begin(peers, 5, state={"pi": pi}), Given(inspections={"losses": losses}))
+    after, weights = literal_e_step(pi, losses, downloads, momentum)
+    assert outcome.state["pi"] == pytest.approx(after)
+    assert outcome.weights == pytest.approx(weights)
 
 
 def test_one_e_step_by_hand():

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.methods import method, methods
+from sagefl.methods.standing import kind_of, ranked
 from sagefl.selection.options import choices
 
 
@@ -80,12 +81,14 @@ def test_without_the_simulator_it_says_what_to_install():
     assert "Traceback" not in result.stderr
 
 
-FIDELITIES = ("as published", "adapted: ", "inspired by: ")
+FIDELITIES = ("as published", "adapted: ", "inspired by: ", "ours: ")
 
 
 @pytest.mark.parametrize("id", list(methods()))
-def test_every_published_method_says_how_true_it_is_to_its_paper(id):
+def test_every_method_says_how_true_it_is_to_its_paper(id):
     found = methods()[id]
-    ours = not found.citation or "SAGE" in found.citation or id == "average-all"  # a reference, not a rival
-    assert ours or found.fidelity.startswith(FIDELITIES)
-    assert (f"fidelity: {found.fidelity}" in sagefl(id)) == bool(found.fidelity)
+    assert found.fidelity.startswith(FIDELITIES)
+    assert f"fidelity: {found.fidelity}" in sagefl(id)
+    ours = "This project" in found.citation or id in ("oracle", "oracle-average", "sage-os-table")
+    assert (kind_of(id) == "ours") == ours
+    assert ranked(id) == (not id.endswith("-lite"))

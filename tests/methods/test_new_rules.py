@@ -23,7 +23,7 @@ from sagefl.selection.epidemic import EpidemicLearning
 from sagefl.selection.sketchguard import SketchGuard
 from sagefl.simulation.engines import make_engine
 
-# Epidemic learning: EL-Local ------------------------------------------------------------------------------------------
+# Epidemic learning: the authors' EL_Local.py in sacs-epfl/decentralizepy ---------------------------------------------
 
 
 def test_everybody_sends_to_s_others_and_averages_what_arrives_equally():
@@ -102,7 +102,7 @@ def test_a_ruined_model_is_screened_out_and_never_fetched(tmp_path):
     assert decisions.filter(decisions["round"] == 7)["merged"].max() == 8  # of eleven neighbours three are ruined
 
 
-# The coordinate-wise median -------------------------------------------------------------------------------------------
+# The coordinate-wise median, which the abstract of Yin et al. 2018 names ----------------------------------------------
 
 
 @given(st.lists(st.lists(st.floats(-99, 99, width=32), min_size=3, max_size=3), min_size=1, max_size=7))
@@ -116,7 +116,7 @@ def test_fewer_than_half_cannot_move_it_out_of_the_others():
     assert 0 <= float(coordinate_median([*honest, *bad])) <= 2
 
 
-# DFCA -----------------------------------------------------------------------------------------------------------------
+# DFCA: the running average of its abstract; the choice as in `get_inference_stats` of both codes ----------------------
 
 
 def test_dfca_finds_the_groups_and_a_model_for_each(tmp_path):

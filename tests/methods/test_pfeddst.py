@@ -37,7 +37,7 @@ def choose(rule: PFedDSTRule, peers: str = "abc", anchors: int = 2, told: dict[s
 
 
 def test_the_score_is_the_published_formula():
-    """S = s_p (a s_l - s_d + c), the communication score of the paper's selection."""
+    """S = s_p (a s_l - s_d + c), as public summaries of arXiv:2502.07750 quote it; no number of it was readable."""
     rule = PFedDSTRule()
     scores = rule.scores(np.array([0.2, 0.6, 1.0]), np.array([0.0, 1.0, 0.5]), np.array([np.inf, 1.0, 2.0]))
     by_hand = [1.0 * (0.2 - 0 + 1), (1 - exp(-0.5)) * (0.6 - 1 + 1), (1 - exp(-1)) * (1 - 0.5 + 1)]
@@ -46,7 +46,7 @@ def test_the_score_is_the_published_formula():
 
 
 def literal(a: float, c: float, rate: float, loss: float, mine: Sequence[float], theirs: Sequence[float], since: float):
-    """The score as it is written, one peer at a time."""
+    """The score as public summaries quote it, one peer at a time."""
     dot = sum(x * y for x, y in zip(mine, theirs, strict=True))
     cosine = dot / (sqrt(sum(x * x for x in mine)) * sqrt(sum(y * y for y in theirs)))
     s_p, s_l, s_d = 1 - exp(-rate * since), loss, 1 - cosine

@@ -1,6 +1,7 @@
 """Rules against slow transcriptions of what was published, on random inputs; each says where its formula stands.
 
-PFedDST, OCD-FL, DPFL, FedeRiCo, CHOCO and the newer rules have theirs beside their other tests.
+A place in a paper is named only where that page could be read; else it is the place in the authors' code, or that of a
+description. PFedDST, OCD-FL, DPFL, FedeRiCo, CHOCO and the newer rules have theirs beside their other tests.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ seeds = st.integers(0, 10**6)
 
 @given(seed=seeds, degree=st.integers(1, 9), m=st.integers(1, 3), rounds=st.integers(1, 8))
 @settings(max_examples=40, deadline=None)
-def test_pens_counts_and_keeps_as_in_its_algorithms_1_and_2(seed, degree, m, rounds):
-    """Onoszko et al. 2021, the two phases: the best m, then whoever was among them more often than m T1 / d."""
+def test_pens_counts_and_keeps_as_in_its_two_phases(seed, degree, m, rounds):
+    """`train_edu` in train_functions.py of guskarls/dfl-pens: the best m, then who was one more often than m T1 / d."""
     rng, peers = np.random.default_rng(seed), list(range(degree))
     rule, state, history = Pens(n_sampled=degree, m=m, first_phase=float(max(rounds, 1))), None, Counter()
     for t in range(rounds):
@@ -54,8 +55,11 @@ def test_pens_counts_and_keeps_as_in_its_algorithms_1_and_2(seed, degree, m, rou
     mine=st.floats(0.1, 3),
     peers=st.lists(st.tuples(st.floats(0, 3), st.floats(0.1, 5)), min_size=1, max_size=6),
 )
-def test_fedfomo_weighs_as_in_its_equations_3_and_4(mine, peers):
-    """Zhang et al. 2021: w_n proportional to max((L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|, 0)."""
+def test_fedfomo_weighs_as_its_authors_do(mine, peers):
+    """`compute_fomo_weights` in federation.py of NVlabs/FedFomo: (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|.
+
+    What is negative counts 0, the rest is normalised.
+    """
     losses, distances = (dict(enumerate(column)) for column in zip(*peers, strict=True))
     answers = Given(inspections={"ce": {ME: mine, **losses}, "distance": distances})
     outcome = drive(FedFomo(downloads=len(peers), epsilon=0.0).begin(range(len(peers)), 4), answers)
@@ -66,8 +70,8 @@ def test_fedfomo_weighs_as_in_its_equations_3_and_4(mine, peers):
 
 
 @given(seed=seeds, n=st.integers(2, 8))
-def test_d_psgd_mixes_by_the_symmetric_doubly_stochastic_matrix_of_its_algorithm_1(seed, n):
-    """Lian et al. 2017, x <- sum_j W_ij x_j; W by Metropolis and Hastings: 1 / (1 + max(d_i, d_j))."""
+def test_d_psgd_mixes_by_a_symmetric_doubly_stochastic_matrix(seed, n):
+    """x <- sum_j W_ij x_j as every description has it; W by Metropolis and Hastings: 1 / (1 + max(d_i, d_j))."""
     upper = np.triu(np.random.default_rng(seed).random((n, n)) < 0.6, 1)
     graph = upper | upper.T
     degrees, w = graph.sum(1), np.zeros((n, n))
@@ -84,8 +88,8 @@ def test_d_psgd_mixes_by_the_symmetric_doubly_stochastic_matrix_of_its_algorithm
 
 
 @given(mine=st.integers(1, 500), theirs=st.integers(1, 500), age=st.integers(0, 500), other=st.integers(0, 500))
-def test_gossip_learning_merges_by_age_as_in_its_algorithm(mine, theirs, age, other):
-    """Hegedus et al. 2019, merge: w <- (t_1 w_1 + t_2 w_2) / (t_1 + t_2), and the older age is kept."""
+def test_gossip_learning_merges_by_age(mine, theirs, age, other):
+    """As descriptions of Hegedus et al. 2019 have it: w <- (t_1 w_1 + t_2 w_2) / (t_1 + t_2), the older age is kept."""
     answers = Given(readings={"samples": {ME: mine, "a": theirs}, "age": {"a": other}})
     outcome = drive(GossipLearning().begin(("a",), 0, state={"age": age}), answers)
     t1, t2 = age + mine, other + theirs
@@ -95,8 +99,11 @@ def test_gossip_learning_merges_by_age_as_in_its_algorithm(mine, theirs, age, ot
 
 @given(seed=seeds, n=st.integers(2, 7), steps=st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-def test_push_sum_is_u_and_w_mixed_alike_as_in_dfedpgps_algorithm(seed, n, steps):
-    """Liu et al. 2024 (and Assran et al. 2019): u <- P u, w <- P w with columns summing to one, z = u / w."""
+def test_push_sum_is_u_and_w_mixed_alike(seed, n, steps):
+    """Stochastic gradient push, which summaries of Liu et al. 2024 name: u <- P u, w <- P w, z = u / w.
+
+    Columns of P sum to one.
+    """
     rng, layer = np.random.default_rng(seed), PushSum()
     layer.begin(None, n)
     u, w = rng.normal(size=n), np.ones(n)
@@ -120,7 +127,7 @@ def test_push_sum_is_u_and_w_mixed_alike_as_in_dfedpgps_algorithm(seed, n, steps
 @given(seed=seeds, n=st.integers(2, 5))
 @settings(max_examples=40, deadline=None)
 def test_the_race_drops_whoever_lies_above_the_best_as_maron_and_moore_do(seed, n):
-    """Maron and Moore 1993, section 3: drop a model whose lower bound exceeds the best one's upper bound."""
+    """Maron and Moore 1993, as descriptions have it: drop a model whose lower bound exceeds the best's upper bound."""
     rng = np.random.default_rng(seed)
     losses = (rng.random((n, 128)) < rng.random((n, 1))).astype(float)
     rule = HoeffdingRace(finish="commit", ties="lowest-index")
@@ -139,8 +146,11 @@ def test_the_race_drops_whoever_lies_above_the_best_as_maron_and_moore_do(seed, 
 
 @given(seed=seeds, size=st.integers(2, 40), share=st.floats(0, 1))
 @settings(max_examples=40, deadline=None)
-def test_masks_move_by_magnitude_and_gradient_as_in_dispfls_algorithm_2(seed, size, share):
-    """Dai et al. 2022: the smallest living weights die, as many dead ones of the largest gradient come alive."""
+def test_masks_move_by_magnitude_and_gradient_as_dispfls_authors_do_it(seed, size, share):
+    """`fire_mask` and `regrow_mask` in client.py of rong-dai/DisPFL.
+
+    The smallest living weights die, as many dead ones of the largest gradient come alive.
+    """
     generator = torch.Generator().manual_seed(seed)
     mask = (torch.rand(size, generator=generator) < 0.5).float()
     weights, gradient = torch.randn(2, size, generator=generator)

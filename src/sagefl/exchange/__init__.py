@@ -3,7 +3,8 @@
 Nothing here chooses a peer or trains a model.
 """
 
-from .accounting import Sizes, Traffic, account
+from ..selection.outcome import Traffic
+from .accounting import Sizes, account
 from .layer import ExchangeLayer
 from .mixing import Mix, delivered, resolve
 

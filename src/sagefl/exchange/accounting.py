@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..learning.layout import Layout
 from ..learning.sketch import SKETCH
-from ..selection import Outcome
+from ..selection.outcome import Outcome, Traffic
 from ..selection.private import RandomisedResponse, perturbed
 from ..selection.scoring import Outputs, Scoring
 
@@ -49,23 +49,6 @@ class Sizes:
     def price(self, form: Scoring) -> float:
         """Bytes of one evaluation, input and answer, as a share of a pulled model's."""
         return (self.anchor_input + self.answer(form)) / max(self.shared_block, 1)
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """The bytes, by kind, and the models of one client in one round."""
-
-    probe_inputs: int = 0
-    probe_answers: int = 0
-    models: int = 0
-    control: int = 0
-    merged: int = 0
-    transferred: int = 0
-
-    @property
-    def total(self) -> int:
-        """All bytes."""
-        return self.probe_inputs + self.probe_answers + self.models + self.control
 
 
 def account(outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:

@@ -20,9 +20,9 @@ import torch
 
 from ..learning.tasks import Row, Task, Tasks
 from ..learning.workbench import Workbench
-from ..selection import Outcome
+from ..selection.outcome import Outcome, Traffic
 from ..selection.scoring import Scoring
-from .accounting import Sizes, Traffic, account
+from .accounting import Sizes, account
 from .layer import ExchangeLayer
 from .mixing import Mix
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..learning.tasks import MixBlocks, Tasks
-from ..selection import Outcome
+from ..selection.outcome import Outcome, Traffic
 from ..selection.scoring import Scoring
-from .accounting import Sizes, Traffic, account
+from .accounting import Sizes, account
 from .mixing import Mix, resolve
 
 

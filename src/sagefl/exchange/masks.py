@@ -22,10 +22,10 @@ from torch import Tensor
 from ..learning.layout import Layout, Slot
 from ..learning.tasks import MixBlocks, Task, Tasks
 from ..learning.workbench import Workbench
-from ..selection import Outcome
+from ..selection.outcome import Outcome, Traffic
 from ..selection.scoring import Scoring
 from ..streams import stream
-from .accounting import Sizes, Traffic, account
+from .accounting import Sizes, account
 from .layer import ExchangeLayer
 from .mixing import Mix, client_of
 

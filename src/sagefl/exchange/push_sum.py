@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..learning.tasks import Tasks
-from ..selection import Outcome
+from ..selection.outcome import Outcome, Traffic
 from ..selection.scoring import Scoring
-from .accounting import SCALAR, Sizes, Traffic, account
+from .accounting import SCALAR, Sizes, account
 from .layer import ExchangeLayer
 from .mixing import Mix, client_of
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ..exchange import ExchangeLayer
-from ..exchange.accounting import Sizes, Traffic
+from ..exchange import ExchangeLayer, Sizes, Traffic
 from ..exchange.mixing import Mix
 from ..learning.tasks import Tasks
 from ..selection import LocalOnly, Outcome
@@ -58,6 +57,7 @@ class AverageAll(Method):
     )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "K - 1 / K - 1"
+    fidelity: ClassVar[str] = "adapted: no server, every client counts alike, heads stay local"
 
     def make_exchange(self) -> ExchangeLayer:
         """Everybody's."""

@@ -75,9 +75,9 @@ class Method:
         self.selector = priced_for(self.selector, mechanism)
         return self
 
-    def suited(self, *, latents: bool) -> Method:
-        """The method for models that have latents that peers may hand over, or that have none."""
-        self.selector = self.selector.suited(latents=latents)
+    def suited(self, *, latents: bool, graded: bool = False) -> Method:
+        """The method for models with or without latents that peers may hand over, and for losses of this kind."""
+        self.selector = self.selector.suited(latents=latents, graded=graded)
         return self
 
     def tell(self, helps: Helps) -> None:

@@ -2,20 +2,25 @@
 
 Q. Long, Q. Wang, C. Anagnostopoulos, D. Bi. Decentralized Personalized Federated Learning based on a Conditional
 'Sparse-to-Sparser' Scheme. IEEE Transactions on Neural Networks and Learning Systems 2025. arXiv:2404.15943. Read: the
-abstract, and that there is public code (EricLoong/da-dpfl), which was not compared line by line.
+abstract, and the authors' code (EricLoong/da-dpfl: `standalone/dadpfl` with the schedule that its scripts choose,
+dadpfl_api_sch.py, client.py, sp_functions.py and the defaults of main_dadpfl.py), line by line.
 
-Established. On top of DisPFL: (1) dynamic aggregation: a random order per round, in which a client waits for at most N
-neighbours that come before it and aggregates their models of the *same* round; (2) further pruning: from some round
-on, at intervals that shrink by a factor, a layer loses the share of its living weights that the PQ index (p = .5,
-q = 1) of their magnitudes says it can spare, until a target sparsity is reached.
+Established. On top of DisPFL: (1) dynamic aggregation: a client aggregates the models of at most N of its neighbours
+that have trained in the *same* round, those of the others from the round before; (2) further pruning: from some round a
+on, after gaps of a, then of round(gap / c) with c = 2, at most 20 more times, a layer loses its smallest weights: of d
+living ones floor(d I), where I is the PQ index of their magnitudes (p = 1/2, q = 1; with these and eta = 0 the bound on
+what must stay is d (1 - I)), at most .9 of them, until a target density of .2 is reached. (3) As DisPFL it moves
+living weights afterwards, a share of .3 at first, annealed along a cosine.
 
-Ours. Our round mixes after training, the paper's before. So fresh models come in addition: before it trains, a client
-takes over the fresh blocks of those peers of its last mix that it waited for (or that are done anyway), and each
-replaces one share of the average it holds (the older version is diluted, the paper's is never used). They are pulled a
-second time and counted: up to 2k models a round. N = 1 of k = 2, constant over the run. When pruning starts, the
-paper decides by a vote of all clients on how little their models still change; that needs a coordinator, so we prune
-by a timetable: at 20 % of the run, then after gaps that halve. Masks and everything else as in `dispfl`. Poisoning
-peers ruin what they hand over at the mix; what is taken over before training is as its owner trained it.
+Ours. Our round mixes after training, theirs before. So fresh models come in addition: before it trains, a client takes
+over the fresh blocks of those peers of its last mix that it waited for (or that are done anyway, by a random order per
+round), and each replaces one share of the average it holds (the older version is diluted, theirs is never used). They
+are pulled a second time and counted: up to 2k models a round. N = 1 of k = 2, constant over the run; in the code N
+falls step by step to 0. The first pruning comes when half of all clients see their models change little (a relative
+change below .01), which needs somebody who counts; here at a share of the run, 20 %. Regrowth looks at the last
+batch's gradient instead of the mean square over an epoch; heads are neither masked nor mixed; masks otherwise as in
+`dispfl`. Poisoning peers ruin what they hand over at the mix; what is taken over before training is as its owner
+trained it.
 """
 
 from __future__ import annotations
@@ -68,16 +73,14 @@ def pq_index(weights: Tensor) -> float:
     return 1.0 - float(magnitudes.sqrt().mean()) ** 2 / mean if mean > 0 else 0.0
 
 
-def timetable(first: float, rounds: int, times: int = 8) -> set[int]:
-    """The rounds that prune: at `first` (a share of the run), then after gaps that halve."""
-    gap = max(1, round(first * rounds))
-    due, at = set(), 0
+def timetable(first: float, rounds: int, times: int = 20) -> set[int]:
+    """The rounds that prune: at `first` (a share of the run), then `times` more, after gaps that halve."""
+    gap = at = max(1, round(first * rounds))
+    due = {at}
     for _ in range(times):
-        if gap < 1:
-            break
+        gap = round(gap / 2)
         at += gap
         due.add(at)
-        gap //= 2
     return due
 
 
@@ -90,12 +93,16 @@ class DaDPFL(DisPFL):
         "Conditional 'Sparse-to-Sparser' Scheme. IEEE TNNLS 2025. arXiv:2404.15943"
     )
     communication: ClassVar[str] = "k..2k / k..2k, sparse"
-    fidelity: ClassVar[str] = "adapted: heads are neither masked nor mixed, regrowth by the last batch's gradient"
+    fidelity: ClassVar[str] = (
+        "adapted: fresh models come on top of the mix, pruning begins at a given share of the run, heads are neither "
+        "masked nor mixed"
+    )
 
     @dataclass(frozen=True)
     class Options(DisPFL.Options):
         """The masks, how they shrink, and how long one waits."""
 
+        anneal: float = option(0.3, "share of the living weights that changes place in the first round", ge=0, le=1)
         wait: int = option(1, "neighbours waited for at most before training", symbol="N", ge=0)
         prune_from: float = option(0.2, "share of the run after which masks begin to shrink", gt=0, le=1)
         target: float = option(0.2, "density at which they stop shrinking", gt=0, le=1)

@@ -2,18 +2,24 @@
 
 J. Kirch, S. Becker, T. Koketsu Rodrigues, S. Harmeling. DFCA: Decentralized Federated Clustering Algorithm. 2025.
 arXiv:2510.15300. After A. Ghosh, J. Chung, D. Yin, K. Ramchandran. An Efficient Framework for Clustered Federated
-Learning. NeurIPS 2020. arXiv:2006.04088. Read: both abstracts; of IFCA's public code (jichan3751/ifca) only its list of
-files.
+Learning. NeurIPS 2020. arXiv:2006.04088. Read: both abstracts; the code of the first author's thesis, which came before
+the paper (jonaskir6/dfca: mnist and emnist notebooks with their printed results); the code of IFCA (jichan3751/ifca:
+mnist/train_cluster_mnist.py). The paper's own code is not public.
 
-Established. There are k cluster models, started apart. Every round a client takes the one of the lowest loss on its
-own training data, trains it, and what clients of a cluster have trained is averaged (IFCA's model averaging). In DFCA
-every client keeps its own k copies, and each model that arrives from a neighbour enters the copy of the sender's
-cluster by a running average: of the (n + 1)-th, copy <- (n copy + model) / (n + 1).
+Established. There are k cluster models, started apart; k = 4 in both codes' experiments with rotated MNIST. Every round
+a client takes the one of the lowest loss on all of its training data, trains it, and what clients of a cluster have
+trained is averaged, equally (IFCA's model averaging; a cluster that nobody trained stays as it is). In DFCA every
+client keeps its own k copies, which start alike everywhere (the thesis' GI; in its LI every client draws its own), and
+each model that arrives enters the copy of the sender's cluster by a sequential running average, in the order of
+arrival (the paper's abstract): of the (n + 1)-th, copy <- (n copy + model) / (n + 1).
 
-Ours. One's own copy counts as the first of each average, and arrivals come in the order of client numbers. Models move
-whole, heads included, from all neighbours; a sender says its cluster (4 bytes). Copies start from the run's initial
-weights, in all but the first with the entries of every tensor in another order: apart, and of the same distribution.
-k = 2 is ours: it must be chosen for the data. The optimiser's moments stay when a client changes cluster.
+Ours. In the thesis' code partners are drawn anew every round among all clients, pairs exchange both ways one after
+another, and a copy keeps .5 of itself if both are of one cluster and .4 if not; we follow the paper's running average
+over the neighbours in the graph. One's own copy counts as the first of each average, and arrivals come in the order of
+client numbers. Models move whole, heads included, from all neighbours; a sender says its cluster (4 bytes). Copies
+start from the run's initial weights, in all but the first with the entries of every tensor in another order: apart, and
+of the same distribution. Local training is the run's own (theirs: ten steps of full-batch gradient descent); the
+optimiser's moments stay when a client changes cluster.
 """
 
 from __future__ import annotations
@@ -170,14 +176,14 @@ class DFCA(Method):
     evidence: ClassVar[str] = "none (neighbours' cluster numbers)"
     communication: ClassVar[str] = "d / d, whole models"
     fidelity: ClassVar[str] = (
-        "adapted: rounds are synchronous; DFCA's own details beyond its abstract were not readable"
+        "adapted: neighbours of a fixed graph in synchronous rounds, after its abstract and an earlier thesis' code"
     )
 
     @dataclass(frozen=True)
     class Options(Method.Options):
         """The clusters."""
 
-        k: int = option(2, "number of cluster models", ge=1)
+        k: int = option(4, "number of cluster models", ge=1)
 
     options: Options
 

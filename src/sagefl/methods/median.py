@@ -1,8 +1,7 @@
 """Coordinate-wise median of one's own model and all neighbours': the field's convention against bad peers.
 
 D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates.
-ICML 2018. arXiv:1803.01498. Read: nothing for this file; the rule
-is common knowledge of the field.
+ICML 2018. arXiv:1803.01498. Read: abstract and introduction.
 
 Established. A server takes the coordinate-wise median of the gradients that arrive; with fewer than half of them
 arbitrary, every coordinate of the result lies between two honest ones.

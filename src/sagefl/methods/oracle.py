@@ -29,4 +29,5 @@ class Oracle(Reference):
     id: ClassVar[str] = "oracle"
     rule = _DrawWithin
     evidence: ClassVar[str] = "the truth, which no rule has"
+    fidelity: ClassVar[str] = "ours: a reference"
     communication: ClassVar[str] = "1 / 1"

@@ -27,4 +27,5 @@ class OracleAverage(Reference):
     id: ClassVar[str] = "oracle-average"
     rule = _MergeWithin
     evidence: ClassVar[str] = "the truth, which no rule has"
+    fidelity: ClassVar[str] = "ours: a reference"
     communication: ClassVar[str] = "kin / kin"
