@@ -1,9 +1,7 @@
-"""A served shelf, a real browser, and runs to look at."""
+"""A served shelf, watched pages, and runs to look at."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,15 +15,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from made_runs import make_run
 from watched_pages import Served, Watched
-
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 
 
 @pytest.fixture
@@ -48,25 +37,6 @@ def small_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, method in (("rg", "rg"), ("os", "sage-os"), ("e", "sage-e")):
         make_run(folder / name, method=method)
     return folder
-
-
-def chromium() -> str | None:
-    """The system's browser; none is ever downloaded."""
-    named = os.environ.get("SAGEFL_CHROMIUM")
-    found = [named] if named else [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-    return next((path for path in found if path), None)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium found: `apt-get install chromium` (Debian), or set SAGEFL_CHROMIUM to its path")
-    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright (the Python package is enough)")
-    with api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

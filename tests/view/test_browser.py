@@ -84,10 +84,10 @@ class TestLoading:
         shown = {row[0]: row for row in rows(page, "#view-runs")}
         assert set(shown) == {"rg", "sage-os", "sage-e"}
         metrics = RunDirectory(small_runs / "os").table("metrics")
-        assert shown["sage-os"][4] == f"{metrics['accuracy'][-1]:.4f}"
-        assert shown["sage-os"][7] == f"{metrics['weak'][-1]:.4f}"
+        assert shown["sage-os"][3] == f"{metrics['accuracy'][-1]:.4f}"
+        assert shown["sage-os"][6] == f"{metrics['weak'][-1]:.4f}"
         spent = metrics["evaluations"].sum() / (128 * metrics["degree"].sum())
-        assert shown["sage-os"][8] == f"{100 * spent:.1f} %"
+        assert shown["sage-os"][7] == f"{100 * spent:.1f} %"
         drawn = page.evaluate("document.getElementById('plot-accuracy').data.map(t => [t.name, t.y])")
         curve = dict(drawn)["sage-os"]
         assert curve == pytest.approx(metrics["accuracy"].drop_nulls().to_list(), rel=1e-5)
@@ -110,8 +110,8 @@ class TestLoading:
         for address in (serve(tmp_path).address, (tmp_path / "report.html").as_uri()):
             page = watch().open(address)
             page.wait_for_selector("body[data-charts=drawn]")
-            assert page.locator("#view-runs thead th").nth(8).inner_text() == "top"
-            assert rows(page, "#view-runs")[0][8] == f"{100 * expected[-1]:.1f} %"
+            assert page.locator("#view-runs thead th").nth(7).inner_text() == "top"
+            assert rows(page, "#view-runs")[0][7] == f"{100 * expected[-1]:.1f} %"
             assert "The best client" in page.inner_text("figure:has(#plot-best) figcaption")
             assert page.evaluate("document.getElementById('plot-best').data[0].y") == pytest.approx(expected, rel=1e-5)
 
@@ -442,7 +442,7 @@ class TestLive:
         assert resumed.wait() == 0
         assert done() == 40
         metrics = RunDirectory(target).table("metrics")
-        assert rows(page, "#view-runs")[0][4] == f"{metrics['accuracy'][-1]:.4f}"
+        assert rows(page, "#view-runs")[0][3] == f"{metrics['accuracy'][-1]:.4f}"
         length = "document.getElementById('plot-evidence').data[0].y.length"
         wait_for(lambda: page.evaluate(length) == 40)
         assert "finished" in page.inner_text("#announcer")

@@ -6,6 +6,7 @@ One idea per file:
 - `tables`: what the page draws, read from a run directory in compact columns; `world`: the graph and the labels,
   rebuilt from the config without torch;
 - `unfolding`: one decision stage by stage, replayed from recorded losses; `stopping`: the stopping map;
+- `scouting`: what a scout found, kept by `sagefl scout --out` or read from recorded losses;
 - `page`: HTML around the files in `static/`, linked or inlined; `server`: the live page; `report`: the same in one
   file.
 

@@ -29,10 +29,13 @@ MODULES = (
     "charts.js",
     "runs.js",
     "network.js",
+    "drawing.js",
+    "memory.js",
     "explorer.js",
     "theory.js",
     "stopping.js",
     "timeline.js",
+    "scouting.js",
     "main.js",
 )  # in the order of their dependencies
 ASSETS = (*MODULES, "style.css", "icon.svg")

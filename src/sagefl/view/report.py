@@ -14,6 +14,7 @@ from .. import __version__
 from . import tables
 from .page import frozen_page
 from .plain import plain
+from .scouting import listed, offers
 from .shelf import READING_ERRORS, Run, Shelf
 from .stopping import grid
 from .timeline import timeline
@@ -27,10 +28,13 @@ def report_page(shelf: Shelf, *, detailed: int = DETAILED) -> str:
     """All runs in one page."""
     runs = shelf.runs()
     standings = shelf.standings()
+    offered = offers(shelf, standings)
     data: dict[str, Any] = {"version": __version__, "runs": standings, "data": {}, "map": grid()}
+    data["scouts"] = listed(offered)
+    data["sheets"] = {offer.id: _or_why(offer.sheet) for offer in offered}
     for id, run in runs.items():
         data["data"][id] = _frozen(run, detailed)
-    names = ", ".join(dict.fromkeys(str(s["label"]) for s in standings))
+    names = ", ".join(dict.fromkeys(str(each["label"]) for each in standings or listed(offered)))
     return frozen_page(f"sagefl report: {names}"[:200], data)
 
 

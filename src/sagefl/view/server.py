@@ -33,6 +33,7 @@ from ..errors import SageflError
 from . import tables
 from .page import ASSETS, CSP, asset, live_page, plotly_source
 from .plain import text
+from .scouting import listed, offers, scouted
 from .shelf import READING_ERRORS, Shelf
 from .stopping import MapSettings, play
 from .timeline import timeline
@@ -88,17 +89,23 @@ def application(shelf: Shelf, token: str) -> Starlette:
         Route(f"{base}/", _index),
         Route(f"{base}/static/plotly.min.js", _plotly),
         Route(f"{base}/static/{{name}}", _static),
-        Route(f"{base}/api/state", _answered(lambda q: {"runs": shelf.standings()})),
+        Route(f"{base}/api/state", _answered(lambda q: _state(shelf))),
         Route(f"{base}/api/rounds", _answered(lambda q: tables.rounds(shelf.run(q["run"]), _since(q)))),
         Route(f"{base}/api/decisions", _answered(lambda q: tables.decisions(shelf.run(q["run"]), _since(q)))),
         Route(f"{base}/api/clients", _answered(lambda q: tables.clients(shelf.run(q["run"])))),
         Route(f"{base}/api/world", _answered(lambda q: world(shelf.run(q["run"])))),
         Route(f"{base}/api/decision", _answered(lambda q: _decision(shelf, q))),
         Route(f"{base}/api/timeline", _answered(lambda q: timeline(shelf.run(q["run"]), _number(q, "round")))),
+        Route(f"{base}/api/scout", _answered(lambda q: scouted(shelf, q["id"]))),
         Route(f"{base}/api/map", _answered(lambda q: play(MapSettings.parse(q)))),
     ]
     middleware = [Middleware(_Guard, token=token), Middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)]
     return Starlette(routes=routes, middleware=middleware)
+
+
+def _state(shelf: Shelf) -> dict[str, Any]:
+    standings = shelf.standings()
+    return {"runs": standings, "scouts": listed(offers(shelf, standings))}
 
 
 def _decision(shelf: Shelf, query: dict[str, str]) -> dict[str, Any]:

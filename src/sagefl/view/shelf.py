@@ -22,6 +22,7 @@ from ..errors import SageflError
 from ..runs.columns import every_column, known_metrics, leading
 from ..runs.config import RunConfig, method_label
 from ..runs.files import RunError
+from ..runs.findings import read_sheet, sheets_below
 from ..runs.headroom import headroom, runs_scores, said, shown
 from ..runs.rundir import RunDirectory, runs_below
 from ..selection.theory import SCHEDULE
@@ -132,9 +133,7 @@ class Shelf:
 
     def runs(self) -> dict[str, Run]:
         """Every run there is now, by id, in the order of the places and then by name."""
-        found = [
-            path for place in self.places for path in list(runs_below(place)) or [place]
-        ]  # none yet: shown as waiting
+        found = [path for place in self.places for path in list(runs_below(place)) or _awaited(place)]
         runs = [self._made.setdefault(path, Run(path)) for path in dict.fromkeys(found)]
         return {run.id: run for run in runs}
 
@@ -151,6 +150,11 @@ class Shelf:
         _label(standings)
         _add_headroom(list(zip(self.runs().values(), standings, strict=True)))
         return standings
+
+
+def _awaited(place: Path) -> list[Path]:
+    """A folder without a run is shown as waiting for one, unless a scout's result is there to be looked at."""
+    return [] if any(sheets_below(place)) else [place]
 
 
 def _checked(directory: RunDirectory, name: str) -> pl.DataFrame:
@@ -180,6 +184,8 @@ def refuse_damaged(shelf: Shelf) -> None:
             problems += _short(run, found)
         if problems:
             raise RunError(f"{run.path} cannot be shown: {problems[0]}")
+    for path in (path for place in shelf.places for path in sheets_below(place)):
+        read_sheet(path)
 
 
 def _short(run: Run, found: dict[str, Any]) -> list[str]:
@@ -208,6 +214,8 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
         return found | {"method": _raw_method(run.path / "run.toml") or run.path.name}
     if c.world.grouped:
         found |= {"groups": c.world.groups, "shift": c.world.shift}
+    if c.network.misbehaving or c.world.noisy:
+        found["culprits"] = True
     if c.clock.network is not None:
         found["clock"] = c.clock.schedule
     return found | {

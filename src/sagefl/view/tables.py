@@ -111,6 +111,8 @@ def clients(run: Run) -> dict[str, Any]:
     table = run.table("clients").sort("round", "client")
     groups = table.group_by("round", maintain_order=True)
     found: dict[str, Any] = {"rounds": [], "accuracy": [], "own": []}
+    if "mae" in table.columns:
+        found["measure"] = "MAE"
     for (number,), rows in groups:
         found["rounds"].append(number)
         test, own = ("mae", "own_mae") if "mae" in rows.columns else ("accuracy", "own_accuracy")

@@ -11,9 +11,9 @@ certificate fires when an interval is clear of the mean line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ..runs.columns import BYTES, LAST_LOOK
 from ..runs.config import RunConfig
 from ..runs.files import RunError
 from ..runs.losses import Recorded, first_losses, losses_path, read_losses
+from ..runs.names import read_names
 from ..runs.replaying import how_told, replay_one
 from ..selection import Outcome, Selector, State, make, replay
 from ..selection.betting import paired_differences, upper_bounds
@@ -47,20 +48,32 @@ def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
     """One client's decision in one round: its audit record and, if the losses allow it, every stage before it."""
     rows = _rows(run, client)
     row = rows.get(round)
-    if row is None and run.config.clock.schedule == "async" and 0 <= client < run.config.clients:
+    others = not rows or run.config.clock.schedule == "async"  # whose decisions need not be here
+    if row is None and others and 0 <= client < run.config.clients:
         nothing = {"round": round, "client": client, "reason": "none", "peers": [], "chosen": []}
-        return _header(run, nothing) | {"note": "No exchange of this client ended in this round."}
+        why = "No exchange of this client ended in this round." if rows else "This record has none of its decisions."
+        return _header(run, nothing) | {"note": why, "stages": [], "sentences": []}
     if row is None:
         raise RunError(f"client {client} has no decision in round {round + 1}")
-    found = _header(run, row)
+    found, call = _header(run, row), _names(run)
     if not row["peers"]:
         return found | {"note": "No active neighbour this round: nothing to decide."}
     if row.get("test") == "memory":
-        return found | _remembered(rows, round)
+        return found | _remembered(rows, round, call)
+    if row.get("test") == "guard":
+        return found | _last_stage(row, [call(peer) for peer in row["peers"]])
     ended = _replayed(run, rows, round)
+    peers = [call(peer) for peer in row["peers"]]
     if isinstance(ended, str):
-        return found | {"note": ended} | _last_stage(row)
-    return found | _unfolded(ended.outcome, ended.losses * ended.rule.bound, row["peers"], ended.rule)
+        return found | {"note": ended} | _last_stage(row, peers)
+    told = replace(ended.outcome, peers=tuple(map(call, ended.outcome.peers)))
+    return found | _unfolded(told, ended.losses * ended.rule.bound, peers, ended.rule)
+
+
+def _names(run: Run) -> Callable[[Any], Peer]:
+    """What a client is called: its name, or its number."""
+    known = read_names(run.path, run.config.clients)
+    return lambda client: client if known is None or not 0 <= int(client) < len(known) else known[int(client)]
 
 
 def unfold_losses(rule: Selector, recorded: RecordedLosses, seed: int, label: str) -> dict[str, Any]:
@@ -102,16 +115,20 @@ def _header(run: Run, row: Mapping[str, Any]) -> dict[str, Any]:
     names = ("round", "client", "degree", "pool", "peers", "chosen", "weights", "reason", "anchors", "evaluations")
     audit = {name: row.get(name) for name in (*names, "stages", *AUDITED)}
     sent = sum(row.get(kind) or 0 for kind in BYTES)
-    return plain({"method": run.config.method.id, "bytes": sent} | audit | {"audit": audit})  # type: ignore[no-any-return]
+    call, named = _names(run), {}
+    if (name := call(row["client"])) != row["client"]:
+        named = {"name": name} | {key: [call(p) for p in row.get(key) or ()] for key in ("peers", "chosen")}
+    found: dict[str, Any] = plain({"method": run.config.method.id, "bytes": sent} | audit | {"audit": audit} | named)
+    return found
 
 
-def _last_stage(row: Mapping[str, Any]) -> dict[str, Any]:
+def _last_stage(row: Mapping[str, Any], peers: Sequence[Peer]) -> dict[str, Any]:
     """The last stage, from the record alone."""
     if not row.get("stages"):
         return {"stages": [], "sentences": []}
-    ended = row["reason"] in ("certified", "cost", "exhausted", "committed")
+    ended = row["reason"] in ("certified", "cost", "exhausted", "committed") or row.get("test") == "guard"
     stage = _recorded(row, Reason(row["reason"]) if ended else CONTINUE)
-    return {"stages": [_stage(stage)], "sentences": [stage_sentence(stage, row["peers"])]}
+    return {"stages": [_stage(stage)], "sentences": [stage_sentence(stage, peers)]}
 
 
 def _recorded(row: Mapping[str, Any], fired: Fired) -> Stage:
@@ -119,7 +136,7 @@ def _recorded(row: Mapping[str, Any], fired: Fired) -> Stage:
     return Stage(anchors=row["anchors"], fired=fired, **values)
 
 
-def _remembered(rows: Mapping[int, Mapping[str, Any]], round: int) -> dict[str, Any]:
+def _remembered(rows: Mapping[int, Mapping[str, Any]], round: int, call: Callable[[Any], Peer]) -> dict[str, Any]:
     """What a rule that carries capital over rounds knew of today's peers, round by round; the record holds it all."""
     row, stages, sentences, anchors = rows[round], [], [], 0
     for look in (rows[n] for n in sorted(rows) if n <= round and rows[n].get("test") == "memory"):
@@ -132,12 +149,11 @@ def _remembered(rows: Mapping[int, Mapping[str, Any]], round: int) -> dict[str, 
                 for name in ("risks", "wealth", "against", "since")
                 if (values := getattr(stage, name)) is not None
             }
-            stages.append(_stage(stage) | today | {"anchors": anchors})
+            stages.append(_stage(stage) | today | {"anchors": anchors, "round": look["round"]})
         if stage.anchors or look is row:
-            sentences.append(f"Round {look['round'] + 1}. {stage_sentence(stage, look['peers'])}")
-    tried = tuple(row["peers"][: row["transferred"]]) if row["reason"] == Reason.HOME else ()
-    spent = {"anchors": row["anchors"], "evaluations": row["evaluations"], "inspected": tried}
-    ended = Outcome(tuple(row["chosen"]), True, Reason(row["reason"]), trace=(stage,), **spent)
+            sentences.append(f"Round {look['round'] + 1}. {stage_sentence(stage, [call(p) for p in look['peers']])}")
+    spent = {"anchors": row["anchors"], "evaluations": row["evaluations"]}
+    ended = Outcome(tuple(map(call, row["chosen"])), True, Reason(row["reason"]), trace=(stage,), **spent)
     return {
         "stages": plain(stages),
         "sentences": sentences,

@@ -18,6 +18,7 @@ from ..data import DataError, dataset_names
 from ..data.tables import is_table
 from ..errors import SageflError
 from ..runs.config import RunConfig
+from ..runs.names import read_names
 from ..runs.truth import read_truth
 from ..topology import TopologyError
 from .plain import numbers
@@ -41,6 +42,8 @@ def world(run: Run) -> dict[str, Any]:
         "classes": classes,
         "notes": notes,
     }
+    if (names := read_names(run.path, config.clients)) is not None:
+        found["names"] = names
     if (truth := read_truth(run.path, config.clients)) is not None:
         found |= {"groups": truth.groups, "shift": config.world.shift, "noisy": sorted(truth.noisy)}
         found |= {"misbehaving": sorted(truth.misbehaving), "misbehaviour": config.network.misbehaviour}
@@ -54,7 +57,7 @@ def is_code(dataset: str) -> bool:
 
 def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
     try:
-        graph = config.topology.graph(config.clients, config.seed)
+        graph = config.topology.graph(config.clients, config.seed, read_names(run.path, config.clients))
     except (TopologyError, OSError, ValueError) as error:
         notes.append(f"The graph could not be rebuilt ({error}); shown are the links that decisions mention.")
         return _mentioned(run)

@@ -76,7 +76,7 @@ function line(run, { x, y }, extra = {}) {
 }
 
 // Runs that differ by their seed alone belong together.
-function families(entries) {
+export function families(entries) {
   const found = new Map();
   for (const entry of entries) {
     const key = entry.run.family ?? entry.run.id;
@@ -198,7 +198,7 @@ const valueCharts = COLUMNS.values.map((column) => ({
 
 // Whom clients pulled, where it is recorded.
 const pulledCharts = COLUMNS.pulled.map((column) => ({
-  id: column.name, title: capital(column.meaning), format: ".1%", traces: curves({ ...column, format: ".1%" }), layout: UNITY, table: column.name, only: column.name, over: true,
+  id: column.name, title: capital(column.meaning), format: ".1%", traces: curves({ ...column, format: ".1%" }), layout: UNITY, table: column.name, only: column.name, of: column.name === "culprits" ? "culprits" : null, over: true,
 }));
 
 export const CHARTS = [
@@ -215,7 +215,10 @@ export async function drawChart(Plotly, chart, box, entries, chosen) {
   const traces = chart.traces ? chart.traces(entries) : chosen ? reasonTraces(chosen) : [];
   const extra = { ...chart.layout };
   if (chart.over) extra.xaxis = { title: { text: AXES[axis].title }, ...AXES[axis].layout };
-  if (chart.id === "bytes") extra.height = Math.max(240, 90 + 34 * entries.length);
+  if (chart.id === "bytes") {
+    extra.height = Math.max(240, 110 + 26 * entries.length);
+    extra.legend = { ...extra.legend, y: -36 / (extra.height - 80) };
+  }
   if (chart.id === "reasons") extra.yaxis = { ...extra.yaxis, range: [0, 1] };
   const layout = layoutOf(extra, box.clientWidth < 420);
   await Plotly.react(box, traces, layout, { displayModeBar: false, responsive: true });

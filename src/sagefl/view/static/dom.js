@@ -72,10 +72,18 @@ export function foldedTable(summary, make) {
   const body = el("div"), fold = el("details", { class: "alternative" }, el("summary", {}, summary), body);
   fold.addEventListener("toggle", () => {
     const at = body.firstChild?.scrollTop ?? 0;
-    replace(body, fold.open ? make() : null);
+    keepingFocus(body, () => replace(body, fold.open ? make() : null));
     if (body.firstChild) body.firstChild.scrollTop = at; // keep the reader's position
   });
   return fold;
+}
+
+// Build something anew without taking the focus from whoever is in it; live pages do so every second.
+export function keepingFocus(node, build) {
+  const stops = () => [...node.querySelectorAll("button, input, select, [tabindex]")];
+  const at = stops().indexOf(document.activeElement);
+  build();
+  if (at >= 0) stops()[at]?.focus({ preventScroll: true });
 }
 
 // Rebuild the table of an open fold when its content has changed.
@@ -94,7 +102,8 @@ export function labelled(name, control, extra = null) {
 }
 
 export function options(select, entries, chosen) {
-  replace(select, entries.map(([value, name]) => el("option", { value, selected: value === chosen }, name)));
+  const same = select.length === entries.length && entries.every(([value, name], i) => select[i].value === value && select[i].text === name);
+  if (!same) replace(select, entries.map(([value, name]) => el("option", { value }, name))); // a list that is open stays open
   select.value = chosen;
 }
 

@@ -1,5 +1,7 @@
 // The decision explorer: one decision stage by stage, each neighbour's risk and interval, the certificate, the price.
 import { announce, byteText, dataTable, el, fixed, foldedTable, labelled, onWidth, options, plural, renew, replace, svg } from "./dom.js";
+import { bottomAxis, lineKeys, scale, ticks } from "./drawing.js";
+import { memoryDrawing, memoryStages, memoryTable } from "./memory.js";
 import { GROUPS, groupOfReason } from "./palette.js";
 import { Missing } from "./source.js";
 
@@ -78,7 +80,7 @@ export class ExplorerView {
     try {
       const data = await this.#app.source.decision(run, round, client);
       this.#shown = key;
-      this.show(data, `Client ${client} in round ${round + 1}`);
+      this.show(data, `${data.name ?? `Client ${client}`} in round ${round + 1}`);
     } catch (error) {
       if (!(error instanceof Missing)) throw error;
       this.#shown = "";
@@ -105,20 +107,22 @@ export class ExplorerView {
     this.#stepper.max = Math.max(data.stages.length, 1);
     for (const node of [this.#risks, this.#test, this.#price]) node.hidden = !data.stages.length;
     this.#controls.hidden = data.stages.length < 2;
+    this.#sentences.classList.toggle("rounds", remembers(data)); // these say their own number
     replace(this.#sentences, data.sentences.map((text) => el("li", {}, text)));
-    replace(this.#stages, data.stages.length ? [el("h3", {}, "All stages"), stageTable(data), foldedTable("Neighbours at this stage as a table", () => peerTable(this.#data, this.#at))] : []);
+    replace(this.#stages, data.stages.length ? [el("h3", {}, remembers(data) ? "Round by round" : "All stages"), remembers(data) ? memoryStages(data) : stageTable(data), foldedTable(remembers(data) ? "What is remembered of each neighbour, as a table" : "Neighbours at this stage as a table", () => (remembers(this.#data) ? memoryTable : peerTable)(this.#data, this.#at))] : []);
     this.#step(data.stages.length - 1);
   }
 
   #step(at) {
     this.#at = Math.max(0, at);
-    const stages = this.#data.stages;
+    const stages = this.#data.stages, final = this.#at === stages.length - 1;
+    const told = final ? this.#sentences.children.length - 1 : this.#at; // the last round may have asked nothing
     this.#stepper.value = this.#at + 1;
-    this.#look.textContent = stages.length ? `${this.#at + 1} of ${stages.length}, ${plural(stages[this.#at].anchors, "anchor")}` : "";
+    this.#look.textContent = stages.length ? `${remembers(this.#data) ? `round ${stages[this.#at].round + 1}` : `${this.#at + 1} of ${stages.length}`}, ${plural(stages[this.#at].anchors, "anchor")}` : "";
     this.#stepper.setAttribute("aria-valuetext", this.#look.textContent);
     [...this.#sentences.children].forEach((item, i) => {
-      item.classList.toggle("ahead", i > this.#at);
-      if (i === this.#at) item.setAttribute("aria-current", "step");
+      item.classList.toggle("ahead", i > told);
+      if (i === told) item.setAttribute("aria-current", "step");
       else item.removeAttribute("aria-current");
     });
     replace(this.#price, stages.length ? priceText(this.#data, this.#at) : "");
@@ -130,7 +134,8 @@ export class ExplorerView {
     const stages = this.#data?.stages ?? [];
     if (!stages.length || !this.#risks.clientWidth) return;
     replace(this.#risks, riskDrawing(this.#data, this.#at, this.#risks.clientWidth - 2));
-    replace(this.#test, testDrawing(this.#data, this.#at, this.#test.clientWidth - 2));
+    const draw = remembers(this.#data) ? memoryDrawing : testDrawing;
+    replace(this.#test, draw(this.#data, this.#at, this.#test.clientWidth - 2));
   }
 
   #start() {
@@ -152,24 +157,6 @@ export class ExplorerView {
   }
 }
 
-function scale(from, to, low, high) {
-  return (value) => low + ((value - from) / (to - from || 1)) * (high - low);
-}
-
-function ticks(top, count = 5) {
-  const rough = top / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough);
-  return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, i) => i * step);
-}
-
-function bottomAxis(x, values, y, height, name, digits = null) {
-  const show = (v) => (digits === null ? Number(v.toPrecision(6)) : v.toFixed(digits));
-  return svg("g", { class: "axis" }, values.map((v) => [
-    svg("line", { x1: x(v), x2: x(v), y1: y, y2: y - height, class: "gridline" }),
-    svg("text", { x: x(v), y: y + 15, "text-anchor": "middle" }, show(v)),
-  ]), svg("text", { x: (x(values[0]) + x(values.at(-1))) / 2, y: y + 32, "text-anchor": "middle", class: "title" }, name));
-}
-
 // One row per neighbour: its risk, its interval, and the mean risk, which is what a random draw gets.
 function riskDrawing(data, at, width) {
   const stage = data.stages[at], names = data.peers.map(String), bound = data.bound ?? 1;
@@ -178,7 +165,7 @@ function riskDrawing(data, at, width) {
   const label = `Risks after ${stage.anchors} anchors: ${names.map((n, j) => `${n} ${fixed(stage.risks?.[j])}`).join(", ")}`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
   drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, `Each neighbour's risk after ${stage.anchors} anchors`), bottomAxis(x, ticks(bound), base, base - top + 8, "risk (share of anchors answered wrongly)"));
-  drawing.append(svg("text", { x: 12, y: height - 8, class: "small soft" }, `● lowest risk · ◆ taken · bars: ${stage.radius !== undefined ? "risk ± r" : width < 420 ? "betting interval" : "betting interval against the dashed line"}`));
+  drawing.append(svg("text", { x: 12, y: height - 8, class: "small soft" }, `● lowest risk · ◆ taken${!stage.intervals ? "" : ` · bars: ${stage.radius !== undefined ? "risk ± r" : width < 420 ? "betting interval" : "betting interval against the dashed line"}`}`));
   if (!stage.risks) return drawing;
   const mean = stage.risks.reduce((a, b) => a + b, 0) / rows;
   drawing.append(svg("line", { x1: x(mean), x2: x(mean), y1: top - 8, y2: base, class: "mean" }), svg("text", { x: x(mean) + (mean > 0.7 * bound ? 4 : -4), y: top - 11, "text-anchor": mean > 0.7 * bound ? "end" : "start", class: "small" }, `random draw ${fixed(mean)}`));
@@ -196,16 +183,9 @@ function riskDrawing(data, at, width) {
   return drawing;
 }
 
-// The legend; what does not fit goes to the next row.
-function lineKeys(keys, width) {
-  let x = 12, y = 39;
-  return svg("g", {}, keys.map(([kind, text]) => {
-    const wide = 42 + 6.1 * text.length;
-    if (x > 12 && x + wide > width) [x, y] = [12, y + 17];
-    const made = [svg("line", { x1: x, x2: x + 22, y1: y, y2: y, class: kind }), svg("text", { x: x + 27, y: y + 4, class: "small" }, text)];
-    x += wide;
-    return made;
-  }));
+// Whether the rule carries what it learnt from round to round.
+function remembers(data) {
+  return data.stages[0]?.test === "memory" && data.stages[0].round !== undefined;
 }
 
 function testValues(stage) {
@@ -246,6 +226,7 @@ function testDrawing(data, at, width) {
 
 // The price of more anchors at this stage, in units of risk, which they have to earn back.
 function priceText(data, at) {
+  if (remembers(data)) return "";
   const cost = data.stages[at].next_cost;
   if (cost === undefined || cost === null) return "No price: nothing is left to ask.";
   const batch = data.stages[at + 1] ? `the next ${data.stages[at + 1].anchors - data.stages[at].anchors} anchors` : "the next anchors";

@@ -6,22 +6,24 @@ import { NetworkView } from "./network.js";
 import { ExplorerView } from "./explorer.js";
 import { StoppingView } from "./stopping.js";
 import { TimelineView } from "./timeline.js";
+import { ScoutView } from "./scouting.js";
 
 const QUICK = 1000, CALM = 4000, SLOWEST = 15000;
 
 class App {
   runs = [];
+  scouts = [];
   hidden = new Set();
   round = Infinity;
   client = 0;
   #run = "";
   #view = "runs";
   #views = [];
-  #order = [];
+  #order = null;
 
   constructor(source) {
     this.source = source;
-    this.#views = [new RunsView(this), new NetworkView(this), new ExplorerView(this), new StoppingView(this), new TimelineView(this)];
+    this.#views = [new RunsView(this), new NetworkView(this), new ExplorerView(this), new TimelineView(this), new ScoutView(this), new StoppingView(this)];
     this.#build();
     this.#fromAddress();
     addEventListener("hashchange", () => (this.#fromAddress(), this.#show()));
@@ -44,11 +46,14 @@ class App {
   }
 
   async update() {
-    const runs = await this.source.state();
-    if (runs !== this.#order) {
-      this.#order = runs;
+    const state = await this.source.state();
+    if (state !== this.#order) {
+      this.#order = state;
+      this.scouts = state.scouts;
+      const { runs } = state;
       const families = [...new Set(runs.map((run) => run.family ?? run.id))]; // runs that differ by their seed share a colour
       this.runs = runs.map((run) => ({ ...run, index: families.indexOf(run.family ?? run.id) }));
+      if (!runs.length && this.scouts.length && !location.hash) (this.#view = "scout", this.#mark());
       for (const view of this.#views) document.getElementById(`tab-${view.id}`).hidden = view.wanted === false;
     }
     await this.#current.refresh();

@@ -81,7 +81,8 @@ export class NetworkView {
   #offerGroups() {
     const grouped = new Set(this.#data.world.groups).size > 1, now = this.#colour.value;
     const kept = this.#picked && (grouped || now !== "group") ? now : grouped ? "group" : now === "group" ? "labels" : now;
-    options(this.#colour, grouped ? [GROUP, ...COLOURINGS] : COLOURINGS, kept);
+    const words = this.#data.clients?.measure === "MAE" ? COLOURINGS.map(([id, text]) => [id, text.replace("accuracy", "error")]) : COLOURINGS;
+    options(this.#colour, grouped ? [GROUP, ...words] : words, kept);
   }
 
   get #round() {
@@ -118,9 +119,30 @@ export class NetworkView {
     const node = svg("g", { class: "node", role: "button", transform: `translate(${x} ${y})`, tabindex: k === this.#focus ? 0 : -1, "data-client": k, onclick: open });
     node.append(svg("circle", { class: "halo", r: radius + 4 }), ...this.#glyph(k, radius), svg("circle", { class: "rim", r: radius }));
     if (this.#culprit(k)) node.append(...crossed(radius * 0.62));
-    if (radius > 8) node.append(svg("text", { y: radius + 11, "text-anchor": "middle" }, k));
+    if (radius > 8) node.append(svg("text", { y: radius + 11, "text-anchor": "middle" }, short(this.#call(k))));
     node.append(svg("title"));
     return node;
+  }
+
+  // What a client is called: its owner's name, or its number.
+  #call(k) {
+    return this.#data.world.names?.[k] ?? k;
+  }
+
+  #client(k) {
+    return this.#data.world.names?.[k] ?? `client ${k}`;
+  }
+
+  // The end of the scale: an accuracy of 1, or the largest error that was measured.
+  #most() {
+    const { clients } = this.#data;
+    if (clients?.measure !== "MAE") return 1;
+    return Math.max(...clients.own.flat(), ...clients.accuracy.flat(), 1e-9);
+  }
+
+  // What own data are judged by: accuracy, or in regression the mean absolute error.
+  #own() {
+    return `own ${this.#data.clients?.measure ?? "accuracy"}`;
   }
 
   // What is wrong with a client, in a word or two; nothing with most.
@@ -135,7 +157,7 @@ export class NetworkView {
     if (this.#colour.value === "group") return [svg("circle", { class: "disc", r: radius, fill: groupColour(world.groups[k]) })];
     if (this.#colour.value === "labels" && world.labels) return pie(world.labels[k], radius);
     const value = this.#accuracy(k, this.#colour.value === "accuracy" ? "accuracy" : "own");
-    return [svg("circle", { class: "disc", r: radius, fill: value === null ? "transparent" : shade(value) })];
+    return [svg("circle", { class: "disc", r: radius, fill: value === null ? "transparent" : shade(value / this.#most()) })];
   }
 
   // The value at the last evaluation up to this round.
@@ -159,7 +181,8 @@ export class NetworkView {
     }
     if (labels && !world.labels) return replace(this.#classes, el("span", { class: "note" }, "no label shares"));
     if (labels) return replace(this.#classes, world.classes.slice(0, 10).map((name, i) => el("span", { class: "key" }, square(classColour(i)), name)), mark);
-    const steps = [0, 0.2, 0.4, 0.6, 0.8, 1].map((v) => el("span", { class: "key" }, square(shade(v)), percent(v, 0)));
+    const most = this.#most(), errors = this.#data.clients?.measure === "MAE";
+    const steps = [0, 0.2, 0.4, 0.6, 0.8, 1].map((v) => el("span", { class: "key" }, square(shade(v)), errors ? fixed(v * most) : percent(v, 0)));
     replace(this.#classes, steps, mark);
   }
 
@@ -177,7 +200,7 @@ export class NetworkView {
     const spent = row.evaluations.reduce((a, b) => a + (b ?? 0), 0);
     replace(this.#caption, `Round ${number + 1} of ${total}: ${plural(row.reasons.length, "decision")}, ${plural(spent, "evaluation")} bought.`);
     replace(this.#legend, Object.entries(GROUPS).filter(([group]) => counts[group]).map(([group, style]) =>
-      el("span", { class: "key", title: style.text }, dash(style), `${group} ${counts[group]}`)));
+      el("span", { class: "key" }, dash(style), `${counts[group]} ${style.text}`)));
     const recolour = this.#colour.value !== "labels" || !this.#data.world.labels; // the pies stay as they are
     this.#nodes.forEach((node, k) => {
       const words = this.#words(k, row);
@@ -191,11 +214,11 @@ export class NetworkView {
   #words(k, row) {
     const reason = REASONS[row.reasons[k]].name;
     const peers = [row.chosen[k]].flat().filter((peer) => peer !== null);
-    const exchange = peers.length ? `${row.push ? "sends to" : "pulls"} ${peers.join(", ")}` : "no exchange";
+    const exchange = peers.length ? `${row.push ? "sends to" : "pulls"} ${peers.map((p) => this.#call(p)).join(", ")}` : "no exchange";
     const own = this.#accuracy(k, "own");
     const { groups } = this.#data.world, wrong = this.#culprit(k);
     const truth = groups ? ` (group ${groups[k]}${wrong ? `, ${wrong}` : ""})` : "";
-    return `client ${k}${truth}: ${exchange}, ${reason}, ${plural(row.evaluations[k] ?? 0, "evaluation")}${own === null ? "" : `, own accuracy ${fixed(own)}`}`;
+    return `${this.#client(k)}${truth}: ${exchange}, ${reason}, ${plural(row.evaluations[k] ?? 0, "evaluation")}${own === null ? "" : `, ${this.#own()} ${fixed(own)}`}`;
   }
 
   // An arrow points where the model goes.
@@ -216,11 +239,11 @@ export class NetworkView {
     if (!this.#data) return el("p", {}, "Nothing to show.");
     const row = this.#data.decisions.rounds[this.#round], { groups } = this.#data.world;
     const rows = Array.from(row.reasons, (code, k) => {
-      const open = el("button", { type: "button", onclick: () => this.#app.go({ client: k }, { view: "decision", focus: true }) }, `client ${k}`);
+      const open = el("button", { type: "button", onclick: () => this.#app.go({ client: k }, { view: "decision", focus: true }) }, this.#client(k));
       const truth = groups ? [this.#culprit(k) ? `${groups[k]}, ${this.#culprit(k)}` : groups[k]] : [];
-      return [open, ...truth, REASONS[code].name, [row.chosen[k]].flat().filter((p) => p !== null).join(", ") || "–", row.anchors[k] ?? "–", row.evaluations[k] ?? "–", fixed(this.#accuracy(k, "own"))];
+      return [open, ...truth, REASONS[code].name, [row.chosen[k]].flat().filter((p) => p !== null).map((p) => this.#call(p)).join(", ") || "–", row.anchors[k] ?? "–", row.evaluations[k] ?? "–", fixed(this.#accuracy(k, "own"))];
     });
-    return dataTable(`Decisions of round ${this.#round + 1}`, ["client", ...(groups ? ["group"] : []), "reason", row.push ? "sends to" : "pulls", "anchors", "evaluations", "own accuracy"], rows);
+    return dataTable(`Decisions of round ${this.#round + 1}`, ["client", ...(groups ? ["group"] : []), "reason", row.push ? "sends to" : "pulls", "anchors", "evaluations", this.#own()], rows);
   }
 
   #key(event) {
@@ -259,6 +282,12 @@ export class NetworkView {
     this.#timer = 0;
     this.#play.textContent = "▶ Play";
   }
+}
+
+// A name that fits below a node; the title has the whole.
+function short(name) {
+  const text = String(name);
+  return text.length > 14 ? `${text.slice(0, 13)}…` : text;
 }
 
 function arrowHeads() {

@@ -23,7 +23,7 @@ export const GROUPS = {
   cost: { colour: "#E69F00", dash: "5 3", text: "cost: more evidence would not pay; a random draw" },
   exhausted: { colour: "#D55E00", dash: "8 3 2 3", text: "exhausted: all anchors used; a random draw" },
   gossip: { colour: "#808790", dash: "2 4", text: "gossip: a random draw without evidence" },
-  none: { colour: "#B4B9C0", dash: "1 6", text: "none: no exchange" },
+  none: { colour: "#B4B9C0", dash: "1 6", text: "no exchange" },
 };
 
 export function groupOfReason(name) {

@@ -1,8 +1,8 @@
 // The first view: how every run stands, and their curves together.
-import { announce, dataTable, duration, el, fixed, formatted, labelled, options, percent, renew, replace, svg } from "./dom.js";
+import { announce, dataTable, duration, el, fixed, formatted, keepingFocus, labelled, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle } from "./palette.js";
 import { COLUMNS, Missing, orNothing } from "./source.js";
-import { AXES, CHARTS, chartFigure, chartTable, chooseAxis, drawChart, loadPlotly, naming } from "./charts.js";
+import { AXES, CHARTS, chartFigure, chartTable, chooseAxis, drawChart, families, loadPlotly, naming } from "./charts.js";
 
 export class RunsView {
   id = "runs";
@@ -10,6 +10,7 @@ export class RunsView {
   #app;
   #root = el("section");
   #list = el("div");
+  #legend = el("div", { class: "legend", id: "runs-legend" });
   #charts = new Map();
   #chosen = el("select", { id: "reason-run" });
   #over = el("select", { id: "curves-over" });
@@ -17,6 +18,7 @@ export class RunsView {
   #entries = [];
   #statuses = new Map();
   #worlds = new Set();
+  #going = false; // whether a run has time left
   #measured = COLUMNS.measured;
   #drawing = Promise.resolve();
 
@@ -31,7 +33,7 @@ export class RunsView {
     }
     this.#chosen.addEventListener("change", () => this.#draw(true));
     this.#over.addEventListener("change", () => (chooseAxis(this.#over.value), this.#draw(true)));
-    this.#root.append(el("h2", {}, "Runs"), this.#list, el("div", { class: "controls" }, labelled("curves over", this.#over)), grid);
+    this.#root.append(el("h2", {}, "Runs"), this.#list, el("div", { class: "controls" }, labelled("curves over", this.#over), this.#legend), grid);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw(true));
   }
 
@@ -42,7 +44,7 @@ export class RunsView {
   async refresh() {
     const runs = this.#app.runs;
     this.#tell(runs);
-    replace(this.#list, this.#table(runs));
+    keepingFocus(this.#list, () => replace(this.#list, this.#table(runs)));
     if (runs.length && !performance.getEntriesByName("sagefl-runs").length) performance.mark("sagefl-runs");
     const asked = runs.filter((run) => run.done > 0);
     const found = await Promise.all(asked.map((run) => this.#app.source.rounds(run).catch(orNothing)));
@@ -74,6 +76,8 @@ export class RunsView {
 
   async #draw(force) {
     const entries = this.#shown();
+    if (!this.#root.clientWidth) return; // hidden: drawn when it is shown, because charts are made for one width
+    replace(this.#legend, legend(entries));
     const key = JSON.stringify([entries.map(({ run }) => [run.id, run.version, run.index]), this.#chosen.value]);
     if (!force && key === this.#drawn) return;
     this.#drawn = key;
@@ -84,11 +88,16 @@ export class RunsView {
   }
 
   async #drawAll(entries, chosen) {
-    const Plotly = await loadPlotly(this.#app.source.live);
     for (const chart of CHARTS) {
-      const { box, figure, title } = this.#charts.get(chart.id);
+      const { figure, title } = this.#charts.get(chart.id);
       if (chart.retitled) title.firstChild.textContent = chart.retitled(entries.map(({ run }) => run));
-      if (chart.only && (figure.hidden = !entries.some(({ rounds }) => rounds.columns[chart.only]))) continue;
+      if (chart.only) figure.hidden = !entries.some(({ run, rounds }) => rounds.columns[chart.only] && (!chart.of || run[chart.of]));
+    }
+    const Plotly = await loadPlotly(this.#app.source.live);
+    if (!this.#root.clientWidth) return void (this.#drawn = "");
+    for (const chart of CHARTS) {
+      const { box, figure } = this.#charts.get(chart.id);
+      if (figure.hidden) continue;
       if (!box.classList.contains("js-plotly-plot")) replace(box);
       await drawChart(Plotly, chart, box, entries, chosen);
     }
@@ -107,10 +116,12 @@ export class RunsView {
     const captured = runs.some((run) => run.capture);
     this.#measured = measuredIn(runs);
     const measured = this.#measured.map((column) => naming(column, runs).title);
-    const head = ["run", "state", "round", "time left", ...measured, ...(captured ? ["capture"] : []), "evidence"];
+    this.#going = runs.some((run) => run.status === "running");
+    const head = ["run", "state", "round", ...(this.#going ? ["time left"] : []), ...measured, ...(captured ? ["capture"] : []), "evidence"];
     if (!runs.length) return el("p", {}, "There are no runs here yet.");
     this.#worlds = new Set(runs.filter((run) => run.clients).map(worldText));
-    const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, [...this.#worlds][0]) : null;
+    const seeds = [...new Set(runs.filter((run) => run.clients).map((run) => run.seed))];
+    const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, `${[...this.#worlds][0]}, ${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}`) : null;
     const rooms = [...new Set(runs.map((run) => run.headroom).filter(Boolean))];
     const explained = "Headroom: the better of oracle and local, minus rg. Capture: the share of it that a method gains over rg.";
     const notes = rooms.length ? [...rooms, explained].map((text) => el("p", { class: "note" }, text)) : [];
@@ -125,11 +136,11 @@ export class RunsView {
       this.#draw(true);
     });
     const name = el("label", { class: "run" }, show, swatch(run.index), el("span", {}, run.label));
-    const world = this.#worlds.size > 1 && run.clients ? el("span", { class: "note" }, worldText(run)) : null;
+    const world = this.#worlds.size > 1 && run.clients ? el("span", { class: "note" }, `${worldText(run)}, seed ${run.seed}`) : null;
     const problems = run.problems.map((text) => el("p", { class: "problem" }, text));
     const { last } = run;
     return [
-      el("div", {}, name, world, problems), run.status, progress(run), left(run),
+      el("div", {}, name, world, problems), run.status, progress(run), ...(this.#going ? [left(run)] : []),
       ...this.#measured.map(({ name, format }) => formatted(last[name], format)), ...(captured ? [run.capture ?? "–"] : []), percent(last.budget),
     ];
   }
@@ -155,7 +166,13 @@ function measuredIn(runs) {
 }
 
 function worldText(run) {
-  return `${run.dataset}, ${typeof run.alpha === "number" ? `Dirichlet(${run.alpha})` : run.alpha}, ${run.clients} clients${run.groups ? ` in ${run.groups} groups by ${run.shift}` : ""} on ${run.topology}, seed ${run.seed}`;
+  return `${run.dataset}, ${typeof run.alpha === "number" ? `Dirichlet(${run.alpha})` : run.alpha}, ${run.clients} clients${run.groups ? ` in ${run.groups} groups by ${run.shift}` : ""} on ${run.topology}`;
+}
+
+// What the lines of the charts are: one for all seeds of a method in a world.
+function legend(entries) {
+  return families(entries).map(([{ run }, ...others]) =>
+    el("span", { class: "key" }, swatch(run.index), others.length ? `${run.method} (${others.length + 1} seeds)` : run.label));
 }
 
 function swatch(index) {

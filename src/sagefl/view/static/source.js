@@ -18,13 +18,13 @@ export class LiveSource {
   #tag = "";
   #state = null;
 
-  // The state of every run; the same object as long as nothing has changed.
+  // The state of every run and what a scout can say; the same object as long as nothing has changed.
   async state() {
     const known = this.#tag ? { "If-None-Match": this.#tag } : {};
     const answer = await reach("api/state", { headers: known, cache: "no-store" });
     if (answer.status !== 304) {
       if (!answer.ok) throw new Missing(`the server answers ${answer.status}`);
-      this.#state = (await answer.json()).runs;
+      this.#state = await answer.json();
       this.#tag = answer.headers.get("ETag") ?? "";
     }
     return this.#state;
@@ -64,6 +64,10 @@ export class LiveSource {
     return this.#once("timeline", `${run.epoch} ${query}`, `api/timeline?${query}`);
   }
 
+  async scout(offer) {
+    return this.#once(`scout ${offer.id}`, offer.version, `api/scout?id=${offer.id}`);
+  }
+
   async play(settings) {
     return { exact: true, play: await ask(`api/map?${new URLSearchParams(settings)}`) };
   }
@@ -99,7 +103,7 @@ export class FrozenSource {
   }
 
   async state() {
-    return this.#all.runs;
+    return this.#all;
   }
 
   async rounds(run) {
@@ -125,9 +129,10 @@ export class FrozenSource {
     const all = this.#part(run, "decisions");
     const row = all.rounds[round];
     const names = Object.fromEntries(Object.entries(all.codes).map(([name, code]) => [code, name]));
+    const owners = this.#part(run, "world")?.names;
     const kept = Object.keys(traces).map((number) => Number(number) + 1);
     return {
-      round, client, reason: names[row.reasons[client]], chosen: [row.chosen[client]].flat().filter((peer) => peer !== null),
+      round, client, reason: names[row.reasons[client]], name: owners?.[client], chosen: [row.chosen[client]].flat().filter((peer) => peer !== null).map((peer) => owners?.[peer] ?? peer),
       anchors: row.anchors[client], evaluations: row.evaluations[client], stages: [], sentences: [],
       note: `This report keeps decisions stage by stage for rounds ${kept.join(", ")}; sagefl view shows every one.`,
     };
@@ -138,6 +143,12 @@ export class FrozenSource {
     const kept = this.#part(run, "timelines");
     const nearest = Object.keys(kept).reduce((best, n) => (Math.abs(n - round) < Math.abs(best - round) ? n : best));
     return kept[nearest];
+  }
+
+  async scout(offer) {
+    const sheet = this.#all.sheets[offer.id];
+    if (sheet.error) throw new Missing(sheet.error);
+    return sheet;
   }
 
   // The nearest point that was played in advance.

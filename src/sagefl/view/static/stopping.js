@@ -169,7 +169,7 @@ function betDrawing(play, width) {
   const needed = path[0].threshold, high = Math.max(needed, ...path.map((s) => s.wealth)) * 1.12, last = Math.max(path.at(-1).anchors, 16);
   const x = (anchors) => left + (anchors / last) * (width - left - 24), y = (v) => base - (Math.max(v, 0) / high) * (base - top);
   for (let i = 0; i <= 4; i += 1) drawing.append(svg("g", { class: "axis" }, svg("line", { x1: left, x2: width - 14, y1: y((high * i) / 4), y2: y((high * i) / 4), class: "gridline" }), svg("text", { x: left - 6, y: y((high * i) / 4) + 4, "text-anchor": "end" }, ((high * i) / 4).toFixed(1)), svg("text", { x: x((last * i) / 4), y: base + 16, "text-anchor": "middle" }, Math.round((last * i) / 4))));
-  drawing.append(svg("line", { x1: left, x2: width - 14, y1: y(needed), y2: y(needed), class: "needed" }), svg("text", { x: left + 4, y: y(needed) - 6, class: "small strong" }, `certifies at log((d−1)/δ) = ${fixed(needed, 2)}`));
+  drawing.append(svg("line", { x1: left, x2: width - 14, y1: y(needed), y2: y(needed), class: "needed" }), svg("text", { x: left + 4, y: y(needed) - 6, class: "small strong" }, `certifies at log(d/δ) = ${fixed(needed, 2)}`));
   drawing.append(svg("path", { d: path.map((s, i) => `${i ? "L" : "M"}${x(s.anchors)} ${y(s.wealth)}`).join(""), class: "value" }));
   const end = path.at(-1), colour = GROUPS[groupOfReason(end.fired)].colour;
   path.forEach((s) => drawing.append(svg("circle", { cx: x(s.anchors), cy: y(s.wealth), r: s === end ? 6 : 3, class: "value dot", style: s === end ? `fill: ${colour}` : null }, svg("title", {}, `${s.anchors} anchors: log-wealth ${fixed(s.wealth)}, ${s.fired}`))));

@@ -64,16 +64,16 @@ export class TimelineView {
     const left = 34, width = this.#box.clientWidth, pitch = Math.max(8, Math.min(22, 560 / clients)), height = pitch * clients + 26;
     const x = (time) => left + ((time - from) / (to - from)) * (width - left - 8), y = (client) => 2 + pitch * client;
     const bar = (kind, turn, start, end) => end > start && svg("rect", { class: `bar-${kind}`, x: x(start), y: y(turn.client), width: Math.max(x(end) - x(start), 0.5), height: pitch - 2 });
+    const ready = new Map(ended.map((t) => [t.client, t.trained_at]));
     const bars = turns.flatMap((t) => {
       if (t.ended_at === null) return [bar("train", t, t.began_at, to)];
-      const heard = Math.min(t.trained_at + t.waited, t.ended_at);
-      return [bar("train", t, t.began_at, t.trained_at), bar("wait", t, t.trained_at, heard), bar("look", t, heard, Math.max(t.decided_at, heard)), bar("move", t, Math.max(t.decided_at, heard), t.ended_at)];
+      const until = Math.min(Math.max(ready.get(t.awaited) ?? 0, t.trained_at + t.waited), t.ended_at), decided = Math.max(t.decided_at, until);
+      return [bar("train", t, t.began_at, t.trained_at), bar("look", t, t.trained_at, until - t.waited), bar("wait", t, until - t.waited, until), bar("look", t, until, decided), bar("move", t, decided, t.ended_at)];
     });
-    const ready = new Map(ended.map((t) => [t.client, t.trained_at]));
     const lines = ended.filter((t) => t.awaited !== null && ready.has(t.awaited)).map((t) => svg("line", { class: "awaits", x1: x(ready.get(t.awaited)), x2: x(ready.get(t.awaited)), y1: y(t.client) + pitch / 2, y2: y(t.awaited) + pitch / 2 }));
-    const every = Math.ceil(12 / pitch);
+    const every = Math.ceil(12 / pitch), marks = width < 500 ? 3 : 5;
     const names = Array.from({ length: clients }, (_, k) => k).filter((k) => k % every === 0).map((k) => svg("text", { x: left - 6, y: y(k) + pitch / 2 + 4, "text-anchor": "end" }, k));
-    const ticks = Array.from({ length: 5 }, (_, i) => from + (i / 4) * (to - from)).map((time, i) => svg("text", { x: x(time), y: height - 6, "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, `${fixed(time, to - from < 10 ? 2 : 0)} s`));
+    const ticks = Array.from({ length: marks }, (_, i) => from + (i / (marks - 1)) * (to - from)).map((time, i) => svg("text", { x: x(time), y: height - 6, "text-anchor": i === marks - 1 ? "end" : i ? "middle" : "start" }, `${fixed(time, to - from < 10 ? 2 : 0)} s`));
     const label = `What ${clients} clients did when in round ${round + 1}; the table below has the same information`;
     replace(this.#box, svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, class: "timeline" }, bars.filter(Boolean), lines, names, ticks));
   }
