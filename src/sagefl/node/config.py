@@ -163,10 +163,13 @@ class NodeConfig(_Section):
         description="1: this node has all of the data; else the data is dealt to this many clients",
     )
     threads: int = Field(default=1, ge=1, description="threads for training and for answering")
+    device: str = Field(
+        default="cpu", description="where it trains and answers: cpu, cuda, cuda:1 or mps; results differ by rounding"
+    )
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
-    method: MethodConfig = MethodConfig()
+    method: MethodConfig = MethodConfig(id="sage-m")
     evaluation: EvaluationConfig = EvaluationConfig(every=1)
     topology: TopologyConfig = TopologyConfig()
     exchange: ExchangeConfig = ExchangeConfig()

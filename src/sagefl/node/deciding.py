@@ -184,7 +184,8 @@ class Consultation:
         at = {p: i for i, p in enumerate(wanted)}
         groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
         models = [None if p == ME else client_of(p) for p in wanted]
-        return self.learner.inspect(self.round, models, groups, asked.split, asked.metric, asked.weights)
+        what = (asked.split, asked.metric, asked.weights)
+        return self.learner.inspect(self.round, models, groups, *what, whole=asked.whole)
 
     def _read(self, asked: Read) -> list[npt.ArrayLike]:
         mine = np.ravel(self._mine(asked.what))

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 from ..errors import SageflError
 
 
 class NodeError(SageflError, RuntimeError):
     """A node cannot start or continue; the message says what to do."""
+
+
+def need_posix() -> None:
+    """Refuse to go on where a node's signals and its key's file permissions mean something else, or nothing."""
+    if os.name != "posix":
+        raise NodeError(
+            f"nodes need signals and file permissions as Linux and macOS have them, not as this system ({os.name}): "
+            "run nodes in a container or in WSL; decisions, the simulator and the page work here"
+        )
 
 
 class Fault(Exception):  # noqa: N818 (a neighbour's, not ours)

@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from ..data import IID, Dataset, Federation
 from ..exchange import Mix, Sizes
 from ..learning.corpus import Corpus
+from ..learning.devices import find_device
 from ..learning.layout import Layout
 from ..learning.measuring import measure
 from ..learning.models import build_model
 from ..learning.population import Population
+from ..learning.stacked import StackedBench
 from ..learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
 from ..learning.training import LocalTraining, TrainingOptions
 from ..learning.trial import try_out
@@ -68,11 +70,15 @@ class Learner:
             self.model, self.layout, self.population, self._corpus(), self._options(), hooks, self._seed()
         )
         self.latent_shape = latent_shape(self.model, self.dataset.train_x[:1])
+        self.device = find_device(config.device)
+        self.stacked = None if self.device.type == "cpu" else StackedBench(self.bench, self.device)
 
     @property
     def outputs(self) -> Outputs:
         """What the model says about one input."""
-        return Outputs(self.dataset.classes, prod(self.latent_shape or (0,)), self.dataset.clipped_at)
+        return Outputs(
+            self.dataset.classes, prod(self.latent_shape or (0,)), self.dataset.clipped_at, self.dataset.loss
+        )
 
     def seat(self, numbers: Iterable[int]) -> None:
         """Make room for what these neighbours will send; only snapshots have rows for them, checkpoints have not."""
@@ -91,11 +97,11 @@ class Learner:
 
     def train(self, round: int) -> tuple[float, int]:
         """One round of local training; returns (mean loss, samples seen)."""
-        return Train(ME, round).run(self.bench)
+        return self._do(Train(ME, round))
 
     def snapshot(self, round: int, loss: float, samples: int) -> Snapshot:
         """The present row as something to publish."""
-        return Snapshot.of(self.model, self.layout, self.population.params[ME], round, loss, samples)
+        return Snapshot.of(self.model, self.layout, self.population.params[ME], round, loss, samples, self.device)
 
     def mix(self, round: int, mix: Mix) -> None:
         """omega <- own * omega + the blocks put in place by `hold`."""
@@ -137,7 +143,7 @@ class Learner:
 
     def answers(self, number: int, round: int, indices: Indices, form: Scoring) -> npt.NDArray[Any]:
         """Answers about anchors from the block held for a neighbour."""
-        return Answer(self.rows[number], round, 0, indices, form).run(self.bench)
+        return self._do(Answer(self.rows[number], round, 0, indices, form))
 
     def score(self, round: int, answers: npt.NDArray[Any], indices: Indices, form: Scoring) -> npt.NDArray[Any]:
         """Losses of one neighbour's answers, through this node's own head where the form asks for it."""
@@ -155,11 +161,13 @@ class Learner:
         split: str,
         metric: str,
         weights: Sequence[float] | None = None,
+        *,
+        whole: bool = False,
     ) -> npt.NDArray[np.float64]:
         """Full models held here, evaluated on this node's own samples; None is its own."""
         indices = self.roles.train if split == "train" else self.roles.anchor
         rows = [None if number is None else (self.rows[number], 0) for number in models]
-        return InspectModels(ME, round, rows, groups, indices, metric, weights).run(self.bench)
+        return self._do(InspectModels(ME, round, rows, groups, indices, metric, weights, whole))
 
     def own_risk(self, round: int) -> float | None:
         """How often this node's own model errs on its pool; None if it has none."""
@@ -172,13 +180,19 @@ class Learner:
     # Measuring ----------------------------------------------------------------------------------------------------
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
-        """Carry out tasks on this node's rows, one after another."""
-        return carry_out(tasks, self.bench)
+        """Carry out tasks on this node's rows, one after another or on its device."""
+        return carry_out(tasks, self.bench) if self.stacked is None else self.stacked.run(tasks)
+
+    def _do(self, task: Task[Result]) -> Result:
+        return self.map([task])[0]
 
     def evaluate(self, *, last: bool) -> Evaluation | Errors:
         """This node's predictor on the shared test set and on its own held-out samples."""
         targets = self.bench.corpus.targets
-        return evaluation(measure(self, targets, {ME: self._test_subset(last)}, {ME: self.roles.eval}))
+        tests = self.federation.own_tests()
+        own = self.roles.eval if tests is None else tests[self.config.part]
+        tests_on = {ME: self._test_subset(last)}
+        return evaluation(measure(self, targets, tests_on, {ME: own}, tested=tests is not None))
 
     def sizes(self, mechanism: RandomisedResponse | None) -> Sizes:
         """Bytes of what moves."""
@@ -192,7 +206,7 @@ class Learner:
     def _corpus(self) -> Corpus:
         d = self.dataset
         arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
-        return Corpus.of(arrays, d.classes, [self.roles.train], clip=d.clipped_at)
+        return Corpus.of(arrays, d.classes, [self.roles.train], clip=d.clipped_at, own=d.loss)
 
     def _options(self) -> TrainingOptions:
         c = self.config

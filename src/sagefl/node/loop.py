@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..data import Dataset
 from ..exchange import Sizes
 from ..records import type_name
-from ..runs.columns import Errors, Evaluated, Evaluation
+from ..runs.columns import Errors, Evaluated, Evaluation, Writer
 from ..runs.recording import Clock
 from ..selection import Decision, State
 from ..selection.outcome import decode, encode
@@ -72,9 +72,13 @@ class Node:
         data = config.data.load() if dataset is None else config.data.meant(dataset)
         self.method = pulling_method(config, data.classes)
         self.learner = Learner(config, self.method.training, data)
+        if data.loss is not None:
+            data.loss.try_on(self.method.selector.scorings, data.train_y, self.learner.outputs)
         self.mechanism = config.mechanism(self.learner.dataset.classes)
-        self.method.suited(latents=self.mechanism is None and self.learner.latent_shape is not None)
-        self.recorder = NodeRecorder(config, self.mechanism, self.journal, values=data.task == "regression")
+        latents = self.mechanism is None and self.learner.latent_shape is not None
+        self.method.suited(latents=latents, graded=data.clipped_at is not None)
+        special: dict[Writer, bool] = {"values": data.task == "regression", "memory": self.method.selector.remembers}
+        self.recorder = NodeRecorder(config, self.mechanism, self.journal, special)
         self.audit = Audit(Path(config.directory) / FILE)
         self.metrics = Metrics()
         self.published = self._published()

@@ -6,7 +6,7 @@ write: it logs an event and tries again after the next round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from ..exchange import ExchangeLayer, Sizes, Traffic
 from ..learning.population import Population
 from ..runs import checkpoint
-from ..runs.columns import Decided
+from ..runs.columns import Decided, Writer
 from ..runs.files import RunError, explained
 from ..runs.losses import Recorded, losses_path, write_losses
 from ..runs.recording import Recorder
@@ -32,9 +32,9 @@ class NodeRecorder(Recorder):
     """One node's run directory."""
 
     def __init__(
-        self, config: NodeConfig, mechanism: RandomisedResponse | None, journal: Journal, *, values: bool = False
+        self, config: NodeConfig, mechanism: RandomisedResponse | None, journal: Journal, special: Mapping[Writer, bool]
     ) -> None:
-        super().__init__(RunDirectory(Path(config.directory)), "node", *(("values",) if values else ()))
+        super().__init__(RunDirectory(Path(config.directory)), "node", *(name for name, has in special.items() if has))
         self.config, self.journal = config, journal
         self.run_config = config.run_config()
         self._classes = None if mechanism is None else mechanism.classes

@@ -13,6 +13,7 @@ from ..learning.memory import keep_freed_memory
 from ..signals import stoppable
 from .config import NodeConfig
 from .corelog import watch_core_log
+from .errors import need_posix
 from .loop import Node
 from .status import FINISHED, FORCED, INTERRUPTED
 
@@ -22,6 +23,7 @@ def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> i
 
     `tethered`: stop when standard input closes, so that a swarm's nodes do not outlive it.
     """
+    need_posix()
     config = NodeConfig.read(path)
     here = str(path.resolve().parent)
     if here not in sys.path:  # a user's data and model modules may be next to the config

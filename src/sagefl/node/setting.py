@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..data import load
 from ..exchange import ExchangeLayer
+from ..learning.devices import find_device
 from ..learning.models import build_model
 from ..learning.workbench import latent_shape
 from ..methods import Method
@@ -14,6 +14,7 @@ from .identity import Identity
 
 def check_setting(config: NodeConfig, identity: Identity | None, *, insecure: bool) -> None:
     """Whether the parts of a config fit together, and fit this node's identity."""
+    find_device(config.device)
     if insecure:
         far = [a for a in (config.listen, *(n.address for n in config.neighbours.values())) if not is_loopback(a)]
         if far:
@@ -22,6 +23,8 @@ def check_setting(config: NodeConfig, identity: Identity | None, *, insecure: bo
             raise NodeError("--insecure has no identities, which the keeper needs: remove the flag, or [keeper]")
     elif identity is not None and identity.name != config.name:
         raise NodeError(f"{config.identity} belongs to {identity.name}, but this node is called {config.name}")
+    if config.privacy.mechanism != "none" and config.data.loss is not None:
+        raise NodeError("privacy perturbs labels that are right or wrong: leave out data.loss")
     if config.evaluation.losses == "full":
         raise NodeError('evaluation.losses = "full" would probe for the record alone: use "asked" or "none"')
 
@@ -40,9 +43,11 @@ def pulling_method(config: NodeConfig, classes: int) -> Method:
 
 
 def check_method(config: NodeConfig) -> None:
-    """Refuse now what a node of this config would refuse when it starts: its data, its model, its method."""
-    data = load(config.data.dataset)
+    """Refuse now what a node of this config would refuse when it starts: its device, data, model and method."""
+    find_device(config.device)
+    data = config.data.load()
     made = pulling_method(config, data.classes)
     model = build_model(config.model.name, data.input_shape, data.classes, config.seed, config.model.options)
     private = config.mechanism(data.classes) is not None
-    made.suited(latents=not private and latent_shape(model, data.train_x[:1]) is not None)
+    latents = not private and latent_shape(model, data.train_x[:1]) is not None
+    made.suited(latents=latents, graded=data.clipped_at is not None)

@@ -20,10 +20,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..learning.corpus import model_input
+from ..learning.corpus import model_input, placed
 from ..learning.layout import Layout
-from ..learning.models import copied
+from ..learning.models import copied, plain
 
+CPU = torch.device("cpu")
 OVER_BATCHES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -51,22 +52,32 @@ class Snapshot:
     digest: bytes
     loss: float = 0.0  # mean training loss and samples seen in the round that made it
     samples: int = 0
+    device: torch.device = CPU  # where the module answers
 
     @classmethod
-    def of(cls, template: nn.Module, layout: Layout, row: Tensor, round: int, loss: float, samples: int) -> Snapshot:
+    def of(
+        cls,
+        template: nn.Module,
+        layout: Layout,
+        row: Tensor,
+        round: int,
+        loss: float,
+        samples: int,
+        device: torch.device = CPU,
+    ) -> Snapshot:
         """A snapshot of `row` as it is now, with its own module whose parameters are that copy."""
         kept = row.detach().clone()
-        model = copied(template)
-        layout.bind(model, kept)
+        model = copied(template) if device == CPU else plain(template, device)
+        layout.bind(model, kept.to(device))
         model.eval().requires_grad_(False)
-        return cls(round, kept, layout, model, block_digest(kept[layout.shared], layout), loss, samples)
+        return cls(round, kept, layout, model, block_digest(kept[layout.shared], layout), loss, samples, device)
 
     def infer(self, inputs: npt.NDArray[Any], part: str = "forward") -> Tensor:
         """What a function of the model gives for raw inputs. Safe from several threads: nothing is written."""
         with torch.inference_mode():
-            x = model_input(inputs)
+            x = placed(model_input(inputs), self.device)
             out: Tensor = self.model(x) if part == "forward" else getattr(self.model, part)(x)
-            return out
+            return out.cpu()
 
     @cached_property
     def by_row(self) -> bool:

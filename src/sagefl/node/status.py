@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.files import write_text
-from .errors import NodeError
+from .errors import NodeError, need_posix
 
 FILE = "status.json"
 FINISHED, INTERRUPTED, FORCED = 0, 3, 4  # how a node's process ends
@@ -23,6 +23,7 @@ def write_status(directory: Path, content: Mapping[str, Any]) -> None:
 
 def read_status(directory: Path) -> dict[str, Any]:
     """The status, plus whether the process is alive and how old the report is."""
+    need_posix()
     path = directory / FILE
     try:
         status: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

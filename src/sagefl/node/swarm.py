@@ -28,7 +28,7 @@ from ..runs.rundir import RunDirectory
 from ..runs.summary import summarise
 from ..topology import build
 from .config import NodeConfig
-from .errors import NodeError
+from .errors import NodeError, need_posix
 from .identity import Authority
 from .setting import check_method
 from .status import FINISHED, read_status
@@ -74,6 +74,7 @@ class Swarm:
 
         The configs come first, so that a mistake in them, or a method that nodes cannot use, leaves nothing behind.
         """
+        need_posix()
         graph = _graph(self.nodes, self.degree, self.seed)
         addresses = [f"127.0.0.1:{port}" for port in free_ports(self.nodes)]
         around = [{f"node-{j}": {"address": addresses[j], "number": j} for j in graph[n]} for n in range(self.nodes)]
@@ -202,7 +203,9 @@ def merge_runs(parts: Sequence[Path], out: Path) -> dict[str, Any]:
 
 def _merged(table: str, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Rows of clients are kept; rows of the same round become one, each column combined as it declares."""
-    writers: tuple[Writer, ...] = ("node", "values") if any("mae" in part.columns for part in parts) else ("node",)
+    signs: dict[Writer, str] = {"values": "mae", "memory": "ever"}  # a column that tells what kind of run it is
+    held = {name for part in parts for name in part.columns}
+    writers: tuple[Writer, ...] = ("node", *(writer for writer, sign in signs.items() if sign in held))
     kinds = schema(table, *writers)
     rows = pl.concat([fitted(part, kinds) for part in parts])
     if table in ("decisions", "clients"):
