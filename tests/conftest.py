@@ -1,8 +1,9 @@
-"""For all tests: no example of a property is judged by the clock; a real Ray cluster for whoever tests on one."""
+"""For all tests: no example of a property is judged by the clock; a real browser and Ray cluster for whoever asks."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,14 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("sagefl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sagefl")
 
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)  # of the browser
 STORE = 80 * 2**20  # bytes of a raylet's object store, about the least that Ray takes
 
 
@@ -97,3 +106,23 @@ def nodes() -> Iterator[Nodes]:
         yield made
     finally:
         made.end()
+
+
+def chromium() -> str | None:
+    """The system's browser; none is ever downloaded."""
+    named = os.environ.get("SAGEFL_CHROMIUM")
+    found = [named] if named else [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    return next((path for path in found if path), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium of the system, driven by Playwright."""
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium found: `apt-get install chromium` (Debian), or set SAGEFL_CHROMIUM to its path")
+    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright (the Python package is enough)")
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield launched
+        launched.close()

@@ -11,6 +11,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "view": ("starlette", "uvicorn", "plotly"),
     "study": ("matplotlib", "jinja2"),
     "ray": ("ray",),
+    "flower": ("flwr",),
     "cifar": ("PIL",),
     "hf": ("datasets",),
     "tensorboard": ("tensorboard",),
@@ -22,7 +23,8 @@ EXTRAS: Mapping[str, Sequence[str]] = {
 
 def how_to_install(extra: str) -> str:
     """The command that installs an extra, at versions that work together. There is no release on an index yet."""
-    return f"in the checkout, pip install -c constraints.txt -e '.[{extra}]'"
+    versions = "" if extra == "flower" else "-c constraints.txt "  # Flower chooses its own, older ones
+    return f"in the checkout, pip install {versions}-e '.[{extra}]'"
 
 
 def lacking(error: ModuleNotFoundError) -> str | None:

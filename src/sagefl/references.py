@@ -1,6 +1,7 @@
 """A user's own code by one string: `module:name`, or `file.py:name`; modules in the current folder are found.
 
 Both forms run the user's own code with the user's rights, like any import. `file_of` finds the file without running it.
+Installed packages offer theirs as entry points: `installed`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import sys
-from functools import reduce
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, reduce
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .errors import UsageError
@@ -19,6 +24,18 @@ def is_reference(text: str) -> bool:
     """Whether this can be meant as `module:name` or `file.py:name`."""
     place, colon, name = text.partition(":")
     return bool(colon and place and name and all(part.isidentifier() for part in name.split(".")))
+
+
+def installed(group: str) -> EntryPoints:
+    """What installed packages offer in an entry-point group."""
+    found: EntryPoints = _offered(tuple(sys.path)).select(group=group)
+    return found
+
+
+@cache
+def _offered(path: tuple[str, ...]) -> Any:
+    """Every entry point on `sys.path`: to look through all packages takes long, so it is done once."""
+    return entry_points()
 
 
 def load(reference: str) -> Any:
@@ -71,3 +88,14 @@ def _split(place: str) -> tuple[str, str]:
 def _is_file_of(module: Any, path: Path) -> bool:
     origin = getattr(module, "__file__", None)
     return origin is not None and Path(origin).resolve() == path.expanduser().resolve()
+
+
+@contextmanager
+def script_hidden() -> Iterator[None]:
+    """Start processes that do not run the user's script again from its top: they need nothing that is defined in it."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,15 @@ DATA = (X[:400], Y[:400], X[400:], Y[400:])
 SMALL: dict[str, Any] = {
     "clients": 4, "rounds": 3, "every": 1, "topology": "complete", "learning_rate": 0.02, "progress": False,
 }  # fmt: skip
+
+
+def test_a_comparison_says_who_is_not_quite_its_papers() -> None:
+    found = sagefl.compare(DATA, "mlp", ["rg", "pens", "cfns-lite", "sage-os"], seeds=[1], **SMALL)
+    assert found.notes()[:2] == [
+        "Adapted from their papers: pens.",
+        "Only inspired by their papers, not ranked: cfns-lite.",
+    ]
+    assert "(Only inspired by their papers, not ranked: cfns-lite.)" in repr(found)
 
 
 class Net(nn.Module):
@@ -199,3 +210,18 @@ def test_a_file_edited_after_its_import_is_not_taken_for_what_runs(here: Path, m
     Path("late_nets.py").write_text(source.replace("forward(x)\n", "forward(2 * x)\n"))
     with pytest.raises(UsageError, match="was changed after it had been imported: restart the kernel"):
         model_of(late_nets.Late)
+
+
+def test_a_script_needs_no_guard_to_use_several_processes(tmp_path: Path) -> None:
+    """Workers that ran the script again from its top would start workers of their own."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sagefl\n"
+        "print('once')\n"
+        "world = dict(clients=4, rounds=1, model='mlp', engine='processes', workers=2, max_batches=1)\n"
+        "print(sagefl.compare(methods=['rg'], progress=False, **world))\n"
+    )
+    ran = subprocess.run([sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("once") == 1
+    assert "rg" in ran.stdout

@@ -243,7 +243,7 @@ def test_bad_files(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["--method", "dflstar-lite"], "unknown selector 'dflstar-lite'"),
-        (["--method", "dpfl"], "Dpfl asks for Read: recorded losses answer probes only"),
+        (["--method", "d-psgd"], "DPSGD asks for Read: recorded losses answer probes only"),
         (["--method", "sage-os:detla=.1"], "sage-os has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-so"], "unknown selector 'sage-so', did you mean 'sage-os'?"),
         (["--method", "rg", "--delta", "0.2"], "rg has no option 'delta'"),

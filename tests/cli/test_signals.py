@@ -21,7 +21,7 @@ RUN = [
     "--set", "model.name=mlp", "--set", "model.options.hidden=8", "--checkpoint-every", "2", "--workers", "2",
 ]  # fmt: skip
 SHORT = ["--rounds", "12", "--eval-every", "6"]
-NOT_COMPARED = ("timings.parquet", "events.log", ".lock")
+NOT_COMPARED = ("timings.parquet", "events.log", "environment.json", ".lock")  # clocks, and what it ran on
 
 
 def files(directory: str) -> dict[str, bytes]:

@@ -12,7 +12,8 @@ import pytest
 from test_kinship import CLIENTS, SAMPLES, planted
 
 from sagefl.runs.kinship import find_kin
-from sagefl.runs.scouting import CALIBRATION, RECOMMENDED, Cost, Pilot, Scouted, judge, judge_answers
+from sagefl.runs.scouting import CALIBRATION, Cost, Pilot, Scouted, judge, judge_answers
+from sagefl.selection.registry import RECOMMENDED
 
 
 def pilot(local: float, within: float, gossip: float, groups: int = 1, samples: int = SAMPLES) -> Pilot:

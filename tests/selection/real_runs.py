@@ -18,8 +18,8 @@ SelectorFor = Callable[[Null], Selector]
 
 
 def certified(outcome: Outcome) -> bool:
-    """Whether somebody was taken or dropped by proof; false in every world in which all peers are null."""
-    return outcome.reason == Reason.CERTIFIED
+    """Whether somebody was taken or dropped by proof, or all were; false in every world in which all are null."""
+    return outcome.reason in (Reason.CERTIFIED, Reason.HOME)
 
 
 def false_runs(
@@ -55,11 +55,12 @@ def false_runs(
                 rounds=rounds,
                 me=run,
                 ever=null.degree,
+                mine=None if null.line is None else 2 * null.line(play.round) - 1,  # half of the way to always wrong
             )
             false[run, play.round] = is_false(outcome)
             states[run] = outcome.state if outcome.state is not None else states[run]
             for peer, holding in (states[run] or {}).get("capital", {}).items():
-                play.capital[:, run, peer] = holding[:2]
+                play.capital[:2, run, peer] = holding[:2]
             play.asked[run, order[run, : outcome.anchors]] += 1
     return false
 

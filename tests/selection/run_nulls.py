@@ -1,4 +1,4 @@
-"""Whole runs in which a certificate is false: no peer is better (or worse) than a random draw, in any round.
+"""Whole runs in which a certificate is false: no peer is better, worse or (where there is a line) useless in any round.
 
 Thousands of receivers play at once, each with its own coin. A `Null` says what the peers would answer on the whole
 pool in a round, knowing everything up to that round; then the receivers draw their orders and ask. The bets are those
@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import beta
 
 from sagefl.selection.betting import BETS
-from sagefl.selection.pool import Capital, differences, draw_asked
+from sagefl.selection.pool import Capital, differences, draw_asked, excess
 
 NAN = float("nan")
 CHUNK = 1000
@@ -34,7 +34,7 @@ class Play:
     kept: dict[str, np.ndarray] = field(default_factory=dict)  # what a world keeps from round to round
 
     def __post_init__(self) -> None:
-        self.capital = np.zeros((2, self.runs, self.null.degree))  # log-capital: better, worse
+        self.capital = np.zeros((self.null.bets, self.runs, self.null.degree))  # log-capital: better, worse, useless
         self.asked = np.zeros((self.runs, self.null.anchors))  # how often each anchor has been asked about
 
     def orders(self) -> np.ndarray:
@@ -61,6 +61,11 @@ class Null:
     clip: float = 1.0
     each: int = 8  # anchors asked a round
     frozen: bool = True  # the same models in all rounds
+    line: Callable[[int], float] | None = None  # round -> the risk above which a peer is useless: that of all peers
+
+    @property
+    def bets(self) -> int:
+        return 2 if self.line is None else 3
 
     @property
     def checked(self) -> list[int]:
@@ -79,6 +84,17 @@ def tied(share: float = 0.5) -> Losses:
         return (ranks < round(share * n)).astype(float)
 
     return draw
+
+
+def falling(round: int) -> float:
+    """A line that falls while one's own model learns, and stays at a half."""
+    return max(28 - round, 20) / 40
+
+
+def on_the_line(play: Play) -> np.ndarray:
+    """Peers that learn as fast as one's own model: always just not useless."""
+    assert play.null.line is not None
+    return tied(play.null.line(play.round))(play)
 
 
 def correlated(play: Play) -> np.ndarray:
@@ -135,8 +151,7 @@ def adaptive(play: Play) -> np.ndarray:
     ranks = (-play.asked - play.rng.random(play.asked.shape)).argsort(axis=-1).argsort(axis=-1)
     known = ranks < n // 2
     x = np.repeat(known[:, None, :], play.null.degree, axis=1).astype(float)
-    up, down = play.capital[0].max(axis=-1), play.capital[1].max(axis=-1)
-    leader = np.where(up >= down, play.capital[0].argmax(axis=-1), play.capital[1].argmax(axis=-1))
+    leader = play.capital.swapaxes(0, 1).reshape(play.runs, -1).argmax(axis=-1) % play.null.degree
     x[runs, leader] = 1 - x[runs, leader]
     return x
 
@@ -229,7 +244,7 @@ class Terms:
     forget: float = 1.0
     window: int = 0
     rounds: int = 150
-    directions: int = 2
+    directions: int = 2  # that count, and that delta is split for
     delta: float = 0.1
     union: int | None = None  # another number of peers in the threshold, for a control
     fresh: bool = True  # another order every round; False: a control
@@ -258,19 +273,20 @@ def wealth(y: np.ndarray, pool: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def evidence(null: Null, play: Play, order: np.ndarray) -> np.ndarray:
-    """Y of what is asked this round, in both directions: 2 x runs x peers x anchors, 0 where nothing is bet."""
+    """Y of what is asked this round: bets x runs x peers x anchors, 0 where nothing is bet."""
     asked = order[:, None, : null.each]
     if null.frozen and "losses" not in play.kept:
         play.kept["losses"] = null.losses(play)
         play.kept["y"] = differences(play.kept["losses"], clip=null.clip)
-    if null.frozen and null.seen is everything:
+    if null.frozen and null.seen is everything and null.line is None:
         y = np.take_along_axis(play.kept["y"], asked, axis=-1)
         return np.stack([y, -y])
     losses = play.kept["losses"] if null.frozen else null.losses(play)
     answers, silent = null.seen(play, np.take_along_axis(losses, asked, axis=-1))
     y = differences(answers, silent=silent, clip=null.clip)
     down = -y if silent is None else differences(answers, silent=silent, clip=null.clip, worse=True)
-    return np.nan_to_num(np.stack([y, down]))
+    useless = [] if null.line is None else [excess(answers, null.line(play.round), silent=silent)]
+    return np.nan_to_num(np.stack([y, down, *useless]))
 
 
 def false_by_round(null: Null, runs: int, terms: Terms, seed: int = 0) -> np.ndarray:
@@ -309,7 +325,10 @@ def largest_advantage(null: Null, rounds: int, runs: int = 20) -> float:
     """The largest |D| of a peer that is said to be null, over some runs and rounds: that they are nulls indeed."""
     play, most = Play(runs, null, np.random.default_rng(9)), 0.0
     for play.round in range(rounds):
-        y = differences(null.losses(play), clip=null.clip).mean(axis=-1)
+        losses = null.losses(play)
+        y = differences(losses, clip=null.clip).mean(axis=-1)
+        if null.line is not None:
+            y = np.maximum(np.abs(y), np.abs(losses.mean(axis=-1) - null.line(play.round)))
         most = max(most, float(np.abs(y[:, null.checked]).max()))
         play.capital = play.rng.normal(size=play.capital.shape)
         play.asked += play.rng.integers(0, 2, play.asked.shape)
@@ -345,13 +364,24 @@ DROP_OUTS: dict[str, Null] = {
     "silent where wrong": Null(5, 40, tied(), silent_where_wrong),
     "leaving when behind": Null(5, 40, tied(), leaving),
 }
+HALF = {"line": lambda round: 0.5}
+ON_THE_LINE: dict[str, Null] = {  # three bets at once, as sage-m makes them
+    **{f"useless? tied {d}": Null(d, 40, tied(), **HALF) for d in (2, 7, 15)},
+    "useless? duplicates of 8": Null(6, 128, duplicated(tied()), **HALF),
+    "useless? adaptive 7": Null(7, 40, adaptive, frozen=False, **HALF),
+    "useless? learning": Null(7, 40, on_the_line, frozen=False, line=falling),
+    "useless? churn": Null(7, 40, tied(), churn, **HALF),
+    "useless? silent where wrong": Null(5, 40, tied(), silent_where_wrong, **HALF),
+}
 ONE_BET, LOOKS = Terms(), Terms(looks=True)
 WINDOWS, FORGETTING = Terms(looks=True, window=30), Terms(looks=True, forget=0.9)
-ALL = NULLS | BY_ONE_BET | DROP_OUTS
+THREE_BETS = Terms(directions=3)
+ALL = NULLS | BY_ONE_BET | DROP_OUTS | ON_THE_LINE
 SIMPLE = (*TIES, "one wrong 2", "one wrong 7", "one right 7", "correlated 7", "duplicates of 8", "pool of 128")
 CASES: dict[tuple[str, str], Terms] = (
     {(name, "looks"): LOOKS for name in NULLS | DROP_OUTS}
     | {(name, "one bet"): ONE_BET for name in (*SIMPLE, *BY_ONE_BET)}
+    | {(name, "three bets"): THREE_BETS for name in ON_THE_LINE}
     | {(name, "windows"): WINDOWS for name in ("tied 3", "one wrong 7", "adaptive 7")}
     | {(name, "forgetting"): FORGETTING for name in ("tied 3", "one wrong 7", "adaptive 7")}
 )
@@ -363,17 +393,22 @@ def count_false(null: Null, runs: int, terms: Terms) -> int:
     return int(false.any(axis=1).sum() if terms.forget == 1 else false.sum(axis=0).max())
 
 
-def record(path: str, runs: int = 20_000) -> None:
-    """Write down every case: `python tests/selection/run_nulls.py results/level.csv`."""
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(("null", "form", "peers", "pool", "rounds", "runs", "false", "share", "low", "high"))
-        for (name, form), terms in CASES.items():
+def record(path: Path, runs: int = 20_000) -> None:
+    """Write down what a file does not hold yet: `python tests/selection/run_nulls.py results/level.csv`."""
+    names = ("null", "form", "peers", "pool", "rounds", "runs", "false", "share", "low", "high")
+    rows = list(csv.DictReader(path.open(encoding="utf-8", newline=""))) if path.exists() else []
+    held = {(row["null"], row["form"]): row for row in rows}
+    for (name, form), terms in CASES.items():
+        if (name, form) not in held:
             null, count = ALL[name], count_false(ALL[name], runs, terms)
             share = (f"{value:.4f}" for value in (count / runs, *limits(count, runs)))
-            table.writerow((name, form, null.degree, null.anchors, terms.rounds, runs, count, *share))
-            file.flush()
+            values = (name, form, null.degree, null.anchors, terms.rounds, runs, count, *share)
+            held[name, form] = dict(zip(names, values, strict=True))
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, names, lineterminator="\n")
+            table.writeheader()
+            table.writerows(held[case] for case in CASES if case in held)
 
 
 if __name__ == "__main__":
-    record(sys.argv[1])
+    record(Path(sys.argv[1]))

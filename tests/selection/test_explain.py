@@ -71,5 +71,5 @@ def test_other_rules_traces_are_told_as_far_as_they_go() -> None:
     betting = Stage(8, "continue", "wealth", wealth=(1.0, 2.5), threshold=3.0)
     assert stage_sentence(betting, ["a", "b"]).startswith("8 anchors: log-wealth 2.50 ")
     pushed = Outcome(("a", "b"), True, Reason.COMMITTED, direction="push", inspected=("a",), evaluations=3)
-    assert conclusion(pushed) == "Send to a, b: the rule commits, certified or not (3 evaluations, 1 models inspected)."
+    assert conclusion(pushed) == "Send to a, b: the rule commits, certified or not (3 evaluations, 1 model inspected)."
     assert Exchange.push(["a"], Reason.COMMITTED).direction == "push"

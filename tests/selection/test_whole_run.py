@@ -1,4 +1,4 @@
-"""One delta for a whole run: how often a receiver ever certifies a peer that is never better nor worse.
+"""One delta for a whole run: how often a receiver ever certifies a peer that is never better, worse nor useless.
 
 docs/proof.md states what is tested here. Bets are fair exactly (small pools, by enumeration in fractions); over runs of
 150 rounds the share of receivers that ever err stays below delta (Clopper-Pearson); and what must not be done fails.
@@ -7,6 +7,7 @@ docs/proof.md states what is tested here. Bets are fair exactly (small pools, by
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import combinations, combinations_with_replacement, permutations, product
@@ -22,6 +23,7 @@ from run_nulls import (
     CASES,
     FORGETTING,
     NULLS,
+    ON_THE_LINE,
     ONE_BET,
     WINDOWS,
     Null,
@@ -142,7 +144,7 @@ def test_the_trap_in_two_anchors(g: Fraction) -> None:
 # The fast form is the certificate's -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["tied 3", "graded", "churn", "rare drop-outs", "partial, tied"])
+@pytest.mark.parametrize("name", ["tied 3", "useless? learning", "graded", "churn", "rare drop-outs", "partial, tied"])
 def test_the_fast_wealth_is_the_modules(name: str) -> None:
     null = ALL[name]
     play = Play(20, null, np.random.default_rng(1))
@@ -205,13 +207,15 @@ QUICK = [(name, "one bet") for name in BY_ONE_BET] + [
     ("rare drop-outs", "looks"),
     ("tied 3", "windows"),
     ("one wrong 7", "forgetting"),
+    ("useless? tied 7", "three bets"),
+    ("useless? learning", "three bets"),
 ]
 
 
 @pytest.mark.parametrize(("name", "form"), QUICK)
 def test_level(name: str, form: str) -> None:
     terms = CASES[name, form]
-    assert_level(name, form, 1000, Terms(terms.looks, terms.forget, terms.window // 3, 50), 0.02)
+    assert_level(name, form, 1000, replace(terms, window=terms.window // 3, rounds=50), 0.02)
 
 
 @pytest.mark.slow
@@ -262,6 +266,13 @@ def test_mistakes_show(mistake: str) -> None:
     assert limits(false, 1000)[0] > DELTA, f"{mistake}: only {false} of 1000"
 
 
+def test_peers_above_the_line_are_found_out() -> None:
+    """The control of the third bet: the same runs with a line that all are above."""
+    null = replace(ALL["useless? tied 7"], line=lambda round: 0.3)
+    assert false_by_round(null, 200, Terms(directions=3)).any(axis=1).mean() > 0.9
+    assert false_by_round(null, 200, Terms(directions=2)).any(axis=1).mean() < 0.1
+
+
 def test_somebody_always_looks_best() -> None:
     """argmin: after 50 rounds of ties the empirically best peer leads, and leading proves nothing."""
     null = NULLS["tied 7"]
@@ -291,11 +302,11 @@ def sage_m(null: Null) -> SageM:
 
 RULES: dict[str, SelectorFor] = {"the smallest rule": remembering, "sage-m": sage_m}
 DECIDED = ("tied 2", "one wrong 7", "duplicates of 8", "adaptive 7", "churn", "private, tied")
+REAL = [(rule, name) for rule in RULES for name in DECIDED] + [("sage-m", name) for name in ON_THE_LINE]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", DECIDED)
+@pytest.mark.parametrize(("rule", "name"), REAL)
 def test_level_of_real_decisions(rule: str, name: str) -> None:
     false = int(false_runs(RULES[rule], ALL[name], 400, 150).any(axis=1).sum())
     assert limits(false, 400)[0] <= DELTA, f"{rule}, {name}: {false} of 400 runs"

@@ -77,19 +77,30 @@ class Several(nn.Module):
 
 
 class Residual(nn.Module):
-    """A residual block with BatchNorm, over images and over features."""
+    """A residual block with BatchNorm, over images and over features.
+
+    No biases before BatchNorm: their gradient is rounding, which Adam would blow up to whole steps.
+    """
 
     shared = ("stem", "block")
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(shape[0], 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
-        self.block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4))
+        self.stem = nn.Sequential(nn.Conv2d(shape[0], 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4))
         self.top = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, classes))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         return self.top(torch.relu(x + self.block(x)).mean((2, 3)))
+
+
+class Biased(Residual):
+    """The same with a bias that BatchNorm takes away again."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(shape, classes)
+        self.stem[0] = nn.Conv2d(shape[0], 4, 3, padding=1)
 
 
 class Adapted(nn.Module):

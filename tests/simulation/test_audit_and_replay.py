@@ -71,6 +71,40 @@ def test_every_audited_decision_is_what_a_replay_of_its_losses_decides(
     assert replayed > 20
 
 
+@pytest.mark.parametrize("method", ["sage-m", "sage-m:outside=home", "sage-m:kind=labels:recheck=0.5"])
+@pytest.mark.parametrize("network", [{}, ROUGH], ids=["plain", "rough"])
+def test_a_rule_that_remembers_replays_from_its_record(
+    method: str, network: dict[str, Any], reference: Reference
+) -> None:
+    """Round after round from what the audit says it was told; what it tried is on record, too."""
+    run = RunDirectory(reference(config(method, **network)))
+    rows = run.table("decisions").filter(pl.col("degree") > 0).to_dicts()
+    states: dict[int, Any] = {}
+    for row, (number, record) in zip(rows, recorded_decisions(run), strict=True):
+        client = row["client"]
+        outcome = replay_one(rule(method), record, (1, number, client), number, 4, states.get(client))
+        assert outcome is not None
+        states[client] = outcome.state
+        assert (list(outcome.peers), outcome.reason, outcome.evaluations) == (
+            row["chosen"], row["reason"], row["evaluations"],
+        )  # fmt: skip
+        for name in ("risks", "wealth", "against", "since", "width", "threshold", "trial"):
+            found = getattr(outcome.trace[-1], name)
+            assert row[name] == (list(found) if isinstance(found, tuple) else found), name
+    assert any(row["mine"] for row in rows)
+    assert any(row["trial"] for row in rows) == ("home" in method)
+    (result,) = replay_run(run, [("again", rule(method))])
+    assert result.covered == 1
+    assert result.certified == pytest.approx(np.mean([row["reason"] == "certified" for row in rows]))
+
+
+def test_without_what_was_tried_nothing_later_is_covered(reference: Reference) -> None:
+    """Another rule's record has no trials: from the first one on nothing is known of what this rule would remember."""
+    run = RunDirectory(reference(config("aq-128")))
+    (result,) = replay_run(run, [("home", rule("sage-m:outside=home:kind=labels"))])
+    assert result.covered == 0
+
+
 def test_losses_of_another_bound_are_recorded_unscaled(reference: Reference) -> None:
     """A rule with M = 1.5 sees losses up to 1.5; what is recorded suits a rule with any M."""
     spec = next(m for m in KINDS if "loss_bound=1.5" in m)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import task_worlds
+import test_tasks
 from small_runs import CORE, KINDS, ROUGH, WORLDS, config, differing, files, small_world, world
 
 from sagefl.learning.tasks import ReadPart, Task
@@ -31,10 +33,12 @@ Reference = Callable[..., Path]
 def by_value() -> Iterator[None]:
     """Raylets cannot import this file: what it defines travels whole."""
     ray = pytest.importorskip("ray", reason="needs the extra ray")
-    module = sys.modules[__name__]
-    ray.cloudpickle.register_pickle_by_value(module)
+    modules = (sys.modules[__name__], task_worlds)
+    for module in modules:
+        ray.cloudpickle.register_pickle_by_value(module)
     yield
-    ray.cloudpickle.unregister_pickle_by_value(module)
+    for module in modules:
+        ray.cloudpickle.unregister_pickle_by_value(module)
 
 
 def simulate(directory: Path, settings: RunConfig, nodes: Nodes, *callbacks: Any, every: int = 2) -> dict[str, Any]:
@@ -63,6 +67,17 @@ def test_shards_on_two_raylets_leave_the_same_files(
     nodes.grow_to(2)
     simulate(tmp_path / "run", settings, nodes)
     assert differing(files(tmp_path / "run"), files(reference(settings))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", task_worlds.WORLDS)
+def test_any_kind_of_task_leaves_the_same_files(kind: str, nodes: Nodes, tmp_path: Path) -> None:
+    nodes.grow_to(2)
+    settings = test_tasks.config(kind)
+    test_tasks.simulate(tmp_path / "one", settings)
+    execution = Execution(engine="ray", ray_address=nodes.address)
+    Simulator(settings, RunDirectory(tmp_path / "ray"), execution).run()
+    assert differing(files(tmp_path / "ray"), files(tmp_path / "one")) == []
 
 
 class KillAfter:

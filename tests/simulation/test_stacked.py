@@ -14,7 +14,9 @@ import torch
 from small_runs import ROUGH, CrashAfter, CrashError, config, differing, files, mini, simulate
 
 from sagefl.data import Dataset
+from sagefl.learning import devices
 from sagefl.learning.alternating import Alternating
+from sagefl.learning.devices import DeviceError
 from sagefl.learning.models import ModelError
 from sagefl.learning.stacked import MOST, clients_that_fit
 from sagefl.learning.tasks import Answer, Evaluate, Gram, InspectModels, MixBlocks, Score, Tally, Train
@@ -24,7 +26,6 @@ from sagefl.runs.rundir import RunDirectory
 from sagefl.selection.scoring import scoring
 from sagefl.simulation import engines
 from sagefl.simulation.engines import EngineError, Sequential, Stacked, make_engine
-from sagefl.simulation.engines import stacked as stacked_module
 from sagefl.simulation.world import World
 
 LABELS = scoring("labels", "error")
@@ -332,12 +333,12 @@ def test_auto_takes_an_accelerator_for_what_can_be_stacked(monkeypatch: pytest.M
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked_module, "accelerator", lambda: None)
-    assert stacked_module.find_device(None) == stacked_module.find_device("cpu") == torch.device("cpu")
+    monkeypatch.setattr(devices, "accelerator", lambda: None)
+    assert devices.find_device(None) == devices.find_device("cpu") == torch.device("cpu")
     for name in ("cuda", "mps", "meta", "nonsense", "cpu:3"):
-        with pytest.raises(EngineError, match=f"there is no device '{name}' here: use cpu"):
+        with pytest.raises(DeviceError, match=f"there is no device '{name}' here: use cpu"):
             make_engine("stacked", world(config()), LocalTraining(), device=name)
-    monkeypatch.setattr(stacked_module, "accelerator", lambda: torch.device("mps"))
-    assert stacked_module.find_device(None) == torch.device("mps")
-    with pytest.raises(EngineError, match="use cpu or mps"):
-        stacked_module.find_device("cuda")
+    monkeypatch.setattr(devices, "accelerator", lambda: torch.device("mps"))
+    assert devices.find_device(None) == torch.device("mps")
+    with pytest.raises(DeviceError, match="use cpu or mps"):
+        devices.find_device("cuda")

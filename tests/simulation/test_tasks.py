@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +17,14 @@ import pytest
 from small_runs import CrashAfter, CrashError, differing, files
 from task_worlds import CLIENTS, WORLDS
 
-from sagefl.errors import SageflError
+from sagefl.errors import SageflError, UsageError
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.config import Execution, RunConfig, merged, method_config
 from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
 from sagefl.simulation.engines import Sequential
+from sagefl.simulation.engines.processes import context
 from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 
@@ -34,8 +42,17 @@ def config(kind: str, /, method: str = "sage-vanilla", **sections: Any) -> RunCo
     return RunConfig.parse(merged(merged(merged(BASE, WORLDS[kind]), {"method": method_config(method)}), sections))
 
 
-def simulate(path: Path, settings: RunConfig, engine: str = "sequential", **options: Any) -> dict[str, Any]:
-    return Simulator(settings, RunDirectory(path), Execution(engine=engine, workers=2), **options).run()
+def simulate(
+    path: Path,
+    settings: RunConfig,
+    engine: str = "sequential",
+    *,
+    device: str | None = None,
+    every: int = 10,
+    **options: Any,
+) -> dict[str, Any]:
+    execution = Execution(engine=engine, workers=2, device=device, checkpoint_every=every)
+    return Simulator(settings, RunDirectory(path), execution, **options).run()
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "batchnorm")) for k in WORLDS])
@@ -44,12 +61,29 @@ def test_workers_and_a_crash_leave_the_same_files(kind: str, tmp_path: Path) -> 
     summary = simulate(tmp_path / "whole", settings)
     with pytest.raises(CrashError):
         simulate(tmp_path / "other", settings, callbacks=[CrashAfter(1)])
-    simulate(tmp_path / "other", settings, "processes")
+    simulate(tmp_path / "other", settings, "processes", device="cpu")
     assert differing(files(tmp_path / "other"), files(tmp_path / "whole")) == []
     assert summary["evaluations"] > 0
     lead = "mae" if kind in ("regression", "adapters") else "accuracy"
     assert np.isfinite(summary[lead])
     assert ("accuracy" in summary) == (lead == "accuracy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WORLDS)
+def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
+    settings = config(kind, rounds=6)
+    simulate(tmp_path / "whole", settings, every=1)
+    process = context().Process(target=simulate, args=(tmp_path / "killed", settings), kwargs={"every": 1})
+    process.start()
+    kept = tmp_path / "killed" / "checkpoint"
+    while process.is_alive() and not (kept.is_dir() and any(kept.iterdir())):
+        time.sleep(0.01)
+    with suppress(ProcessLookupError):
+        os.kill(process.pid or 0, signal.SIGKILL)
+    process.join(60)
+    simulate(tmp_path / "killed", settings, device="cpu", every=1)
+    assert differing(files(tmp_path / "killed"), files(tmp_path / "whole")) == []
 
 
 @pytest.mark.parametrize(
@@ -62,6 +96,13 @@ def test_stacked_comes_to_the_same(kind: str, tmp_path: Path, caplog: pytest.Log
     assert many[lead] == pytest.approx(one[lead], rel=0.02)
     by_client = [r.message for r in caplog.records if "client by client" in r.message]
     assert bool(by_client) == (kind == "text"), by_client  # vmap has no GRU
+
+
+def test_rounding_in_the_gradient_of_an_idle_bias_does_not_keep_a_model_from_being_stacked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    simulate(tmp_path, config("batchnorm", "rg", rounds=1, model={"name": "task_worlds:Biased"}), "stacked")
+    assert [r.message for r in caplog.records if "client by client" in r.message] == []
 
 
 # Regression -----------------------------------------------------------------------------------------------------------
@@ -103,6 +144,12 @@ def test_what_needs_classes_is_refused_for_values(sections: dict[str, Any], comp
 def test_asking_classifiers_for_values_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is for regression, and these are classes"):
         simulate(tmp_path / "run", config("text", "sage-os:kind=values:loss=absolute"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rule_for_wrong_answers_is_refused_for_values(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the sign test is about losses that are 0 or M = 1: use sage-e instead"):
+        simulate(tmp_path / "run", config("regression", "sage-e-vanilla"))
     assert not (tmp_path / "run").exists()
 
 
@@ -148,6 +195,28 @@ def test_a_frozen_base_is_stored_once_and_costs_no_bytes() -> None:
     engine.close()
     other = World.build(config("adapters", model={"options": {"width": 40_000}}, seed=2))
     assert other.layout.digest != wide.layout.digest  # another base cannot be mixed
+
+
+@pytest.mark.slow
+def test_forty_clients_on_a_frozen_base_of_two_million_weights_hold_it_once(tmp_path: Path) -> None:
+    """What a process really holds, with few clients and with forty: the difference is what clients cost."""
+    held = {}
+    for clients in (4, 40):
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).parent / "base_memory.py"), str(clients)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        held[clients] = json.loads(done.stdout)
+    many = held[40]
+    assert many["frozen"] >= 2_000_000
+    assert many["bases"] == 1
+    trained = 4 * many["trained"]
+    each = (many["tensors"] - held[4]["tensors"]) / 36
+    assert each == pytest.approx(4 * trained, rel=0.1)  # weights, two moments, a snapshot
+    grown = (many["resident"] - held[4]["resident"]) / 36
+    assert grown == pytest.approx(4 * trained, rel=0.1)
 
 
 def test_lower_precision_trains_and_keeps_weights_as_they_are(tmp_path: Path) -> None:

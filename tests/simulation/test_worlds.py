@@ -192,8 +192,10 @@ def test_shares_of_pulls_are_counted_by_hand() -> None:
     assert [truth.helps(0, p) for p in range(4)] == [True, False, False, False]
 
 
-def test_rounds_and_summary_say_whom_clients_pulled(reference: Reference) -> None:
+@pytest.mark.parametrize("kind", ["free-rider", "poison"])
+def test_rounds_and_summary_say_whom_clients_pulled(reference: Reference, kind: str) -> None:
     settings = small_world("free-rider", "rg")
+    settings = settings.model_copy(update={"network": settings.network.model_copy(update={"misbehaviour": kind})})
     run, truth = RunDirectory(reference(settings, 1)), world(settings).truth
     by_round = [
         truth.pulls(rows.iter_rows(named=True))

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runs.config import Execution, checked
+from ..selection.registry import RECOMMENDED
 from ..simulation.comparing import Part, parts_of
 from ..simulation.comparing import compare as run_all
-from .given import dataset_of, engine_for, method_of, model_of, resolved
+from .given import dataset_of, engine_for, loss_of, method_of, model_of, resolved
 from .progress import RunProgress
 from .results import Held, Results, finished_runs
 from .scouting import Scouting, scout
@@ -32,8 +33,9 @@ __all__ = ["Results", "Scouting", "checked_world", "compare", "load", "run", "sc
 def compare(
     data: Any = None,
     model: Any = None,
-    methods: Iterable[Any] = ("rg", "sage-os"),
+    methods: Iterable[Any] = ("rg", RECOMMENDED),
     *,
+    loss: Any = None,
     seeds: Iterable[int] | None = None,
     config: Mapping[str, Any] | str | Path | None = None,
     out: Path | str | None = None,
@@ -49,17 +51,19 @@ def compare(
 
     `data` is a name, arrays (x, y, x_test, y_test), a `Dataset` or a function that returns either; `model` a name or a
     class that is called with the shape of one input and the number of classes (or with nothing); `methods` are ids with
-    options, selectors or method classes. Any config key can be given as a keyword (`clients=20`, `max_batches=4`), as a
-    section (`training={"max_batches": 4}`), or in `config`, a dictionary or a TOML file. Runs are kept in `out`, or by
-    their address in `runs/cells`, where studies find them too; `fresh` makes them anew.
+    options, selectors or method classes; `loss` is one of your own for certificates, a function of predictions and
+    targets with values in [0, `loss_max`]. Any config key can be given as a keyword (`clients=20`, `max_batches=4`), as
+    a section (`training={"max_batches": 4}`), or in `config`, a dictionary or a TOML file. Runs are kept in `out`, or
+    by their address in `runs/cells`, where studies find them too; `fresh` makes them anew.
     """
     from rich.console import Console
 
     asked = list(methods)
     name, dataset = dataset_of(data)
-    own = {"model": model_of(model), "data": None if name is None else {"dataset": name}}
+    of_data = {key: value for key, value in (("dataset", name), ("loss", loss_of(loss))) if value is not None}
+    own = {"model": model_of(model), "data": of_data or None}
     base = resolved(config, keys, **own)
-    chosen = {"engine": engine_for(engine, model, asked), "workers": workers, "device": device}
+    chosen = {"engine": engine_for(engine, model, asked, loss), "workers": workers, "device": device}
     execution = checked(Execution, chosen | {"checkpoint_every": checkpoint_every})
     sections = [method_of(each) for each in asked]
     parts = parts_of(base, sections, [int(s) for s in seeds or ()], None if out is None else Path(out))

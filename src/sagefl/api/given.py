@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from ..data import Dataset
+from ..data.user import SIZES, from_tuple
 from ..errors import UsageError
 from ..learning.models import MODELS
 from ..methods import Method
 from ..references import file_of
 from ..runs.config import RunConfig, merged, method_config, read_toml
+from ..runs.own_losses import LOSSES
 from ..runs.sources import source_of_object, stale
 from ..selection import Selector
 from ..selection.registry import nearest
@@ -69,13 +71,12 @@ def dataset_of(data: Any) -> tuple[str | None, Dataset | None]:
     if callable(data):
         data = data()
     if not isinstance(data, Dataset):
-        if not isinstance(data, tuple | list) or len(data) not in (4, 5):
+        if not isinstance(data, tuple | list) or len(data) not in SIZES:
             raise UsageError(
                 f"data is a {type(data).__name__}; expected a name, a sagefl.data.Dataset, a function that returns "
                 "one, or the arrays (x, y, x_test, y_test), and as a fifth the owners of the training samples"
             )
-        x, y, x_test, y_test, *owners = data
-        data = Dataset.from_arrays("data", x, y, x_test, y_test, owners=owners[0] if owners else None)
+        data = from_tuple("data", data)
     name = f"arrays-{data.digest[:12]}"
     return name, dataclasses.replace(data, name=name)
 
@@ -117,6 +118,19 @@ def _without_shape(model: Callable[..., Any]) -> Callable[..., Any]:
     make.__module__, make.__qualname__ = model.__module__, model.__qualname__
     make.made_from = model  # type: ignore[attr-defined]  # for whoever looks for its source
     return make
+
+
+def loss_of(loss: Any) -> str | None:
+    """A loss of the user's own by name: a reference, or for a function of the notebook its source."""
+    if loss is None or isinstance(loss, str):
+        return loss
+    if not callable(loss) or not hasattr(loss, "__qualname__"):
+        raise UsageError(f"loss is a {type(loss).__name__}; expected file.py:function, or a function")
+    if (reference := _reference(loss)) is not None:
+        return reference
+    name = f"{loss.__qualname__}@{_digest(loss)}"
+    LOSSES[name] = loss
+    return name
 
 
 def method_of(given: Any) -> dict[str, Any]:
@@ -163,10 +177,11 @@ def _digest(thing: Any) -> str:
     return hashlib.sha256(json.dumps(source_of_object(thing), sort_keys=True).encode()).hexdigest()[:8]
 
 
-def engine_for(engine: str, model: Any, methods: Any) -> str:
+def engine_for(engine: str, model: Any, methods: Any, loss: Any = None) -> str:
     """The engine that can carry it out: worker processes cannot import what a notebook or a script defines."""
     inner = [m if isinstance(m, type) else type(m) for m in methods if not isinstance(m, str | Mapping)]
-    things = [t for t in (model, *(c for c in inner if issubclass(c, Method))) if callable(t) and _reference(t) is None]
+    given = (model, loss, *(c for c in inner if issubclass(c, Method)))
+    things = [t for t in given if callable(t) and _reference(t) is None]
     local = [t.__qualname__ for t in things if t.__module__.split(".")[0] != "sagefl"]
     if not local:
         return engine

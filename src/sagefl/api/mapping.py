@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..runs.intervals import estimate
+from ..runs.findings import ARMS, arm
 from ..study.canvas import INK, MUTED, drawing, inline, save, tidy
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .scouting import Scouting
 
 TITLE = "Everybody's error on everybody's samples"
-ARMS = (("at home", "local", "#999999"), ("with kin", "within", "#0072B2"), ("gossip", "gossip", "#D55E00"))
+INKS = ("#999999", "#0072B2", "#D55E00")  # of the arms
 
 
 def drawn_map(scouting: Scouting, path: Path | str | None = None) -> Figure:
@@ -64,7 +64,6 @@ def paint_map(axes: Any, scouting: Scouting) -> None:
     """Risks as a matrix, clients sorted by group, groups framed."""
     from matplotlib.patches import Rectangle
 
-    assert scouting.risks is not None
     groups = np.array(scouting.groups)
     order = np.argsort(groups, kind="stable")
     shown = axes.imshow(scouting.risks[np.ix_(order, order)], cmap="cividis_r", vmin=0, vmax=1)
@@ -90,13 +89,13 @@ def paint_map(axes: Any, scouting: Scouting) -> None:
 def paint_arms(axes: Any, scouting: Scouting) -> None:
     """Accuracy at home, with kin and under gossip at the end of the pilot, with 95 % intervals over clients."""
     assert scouting.pilot is not None
-    for at, (_, key, ink) in enumerate(ARMS):
-        seen = estimate(getattr(scouting.pilot, key).tolist())
-        low, high = seen.interval() if seen.standard_error is not None else (seen.mean, seen.mean)
-        axes.bar(at, seen.mean, color=ink, width=0.62)
-        axes.plot([at, at], [low, high], color=INK, linewidth=1.4)
-        axes.annotate(f"{seen.mean:.2f}", (at, high), (0, 3), textcoords="offset points", ha="center", fontsize=9)
-    axes.set_xticks(range(len(ARMS)), [name for name, _, _ in ARMS])
+    for at, (name, ink) in enumerate(zip(ARMS, INKS, strict=True)):
+        seen = arm(scouting.pilot, name)
+        axes.bar(at, seen["mean"], color=ink, width=0.62)
+        axes.plot([at, at], [seen["low"], seen["high"]], color=INK, linewidth=1.4)
+        said = {"textcoords": "offset points", "ha": "center", "fontsize": 9}
+        axes.annotate(f"{seen['mean']:.2f}", (at, seen["high"]), (0, 3), **said)
+    axes.set_xticks(range(len(ARMS)), list(ARMS))
     axes.set(ylim=(0, 1.05), ylabel="accuracy")
     axes.set_title(f"after {scouting.pilot.rounds} rounds", fontsize=9)
     axes.spines["bottom"].set_color(MUTED)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ..errors import UsageError
+from ..methods.standing import standing
 from ..runs.columns import LEADING, Column, columns, known_metrics, leading
 from ..runs.config import method_label
 from ..runs.environment import differing, world_address
@@ -149,9 +150,10 @@ class Results:
         return headrooms((run.directory.config, run.values) for run in self.runs)
 
     def notes(self) -> list[str]:
-        """What a reader of the table must know: what was only read, and in what else the runs differ."""
+        """What a reader of the table must know: who is not its paper's, what was read, how else the runs differ."""
         read = [] if self.loaded else _read(self.runs)
-        return [*read, *_diverged(self.runs), *_apart(self.runs), *self._given]
+        told = standing(self.methods)
+        return [*told, *read, *_diverged(self.runs), *_weakest(self.runs), *_apart(self.runs), *self._given]
 
     @property
     def diverged(self) -> bool:
@@ -335,6 +337,14 @@ def _diverged(runs: Sequence[Held]) -> Iterator[str]:
                 f"Training diverged in {run.label} (seed {run.seed}), first in round {round}: lower "
                 "training.learning_rate, or scale the data."
             )
+
+
+def _weakest(runs: Sequence[Held]) -> Iterator[str]:
+    """Who was worst off on its own data, where clients have names."""
+    named = [(run.label, run.values["weakest"]) for run in runs if run.values.get("weakest")]
+    if named:
+        each = " and ".join(dict.fromkeys(name for _, name in named))
+        yield f"Worst off on its own data: {each if len(runs) > 1 else named[0][1]}."
 
 
 def _apart(runs: Sequence[Held]) -> Iterator[str]:

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from ..errors import UsageError
 from ..runs.config import Execution, RunConfig, checked
+from ..runs.files import write_text
+from ..runs.findings import KEPT, Finding, find_in_runs
 from ..runs.kinship import nanmean
-from ..runs.recorded_answers import recorded_answers
-from ..runs.scouting import Need, Pilot, Scouted, judge, judge_answers
-from ..view.plain import plain
+from ..runs.scouting import judge
+from ..view.plain import plain, text
 from .given import dataset_of, engine_for, model_of, resolved
 
 if TYPE_CHECKING:
@@ -69,24 +67,17 @@ def scout_world(
         pilot = run_pilot(world, engine, rounds)
     finally:
         engine.close()
-    return Scouting(judge(pilot, config.rounds), config.described(), pilot)
+    return Scouting(judge(pilot, config.rounds), config.described(), nanmean(pilot.answers, 2), pilot)
 
 
 def scout_runs(folders: Sequence[Path]) -> Scouting:
     """Judge by the losses that a run, or several nodes, recorded."""
-    held = recorded_answers(folders)
-    found = judge_answers(held.answers, held.harm, held.first_round)
-    return Scouting(found, held.source, risks=nanmean(held.answers, 2))
+    seen = find_in_runs(folders)
+    return Scouting(seen.found, seen.source, seen.risks)
 
 
-class Scouting:
+class Scouting(Finding):
     """A verdict with what is behind it. It shows itself in a terminal and in a notebook."""
-
-    def __init__(
-        self, found: Scouted, source: str, pilot: Pilot | None = None, risks: npt.NDArray[np.float64] | None = None
-    ) -> None:
-        self.found, self.source, self.pilot = found, source, pilot
-        self.risks = nanmean(pilot.answers, 2) if pilot is not None else risks
 
     @property
     def verdict(self) -> str:
@@ -105,45 +96,8 @@ class Scouting:
 
     def document(self) -> dict[str, Any]:
         """Everything by name, in plain values; a number that is not known is null."""
-        document = {"source": self.source, **self.found.document()}
-        if (p := self.pilot) is not None:
-            document["pilot"] = {
-                "rounds": p.rounds,
-                "samples_per_client": p.samples,
-                "accuracy": {name: float(getattr(p, name).mean()) for name in ("local", "within", "gossip")},
-            }
-            document["cost"] = p.cost._asdict()
-        known: dict[str, Any] = plain(document)
+        known: dict[str, Any] = plain(super().document())
         return known
-
-    # In words -----------------------------------------------------------------------------------------------------
-
-    def lines(self) -> list[str]:
-        """What is behind the sentence, a line each."""
-        p, k = self.pilot, self.found.kinship
-        made = [self.source]
-        if k.between is not None:
-            sizes = ", ".join(map(str, k.sizes))
-            than = " than one's own" if p is not None else ""
-            made.append(f"Groups of {sizes} clients; two halves of the samples agree on them to {k.agreement:.0%}.")
-            made.append(f"Models of kin err {k.within:+.1%} more often{than}, those of strangers {k.between:+.1%}.")
-        elif p is not None:
-            made.append(f"No groups; others' models err {k.within:+.1%} more often than one's own.")
-        if p is not None:
-            ends = [f"{name} {getattr(p, key).mean():.3f}" for name, key in _ARMS.items()]
-            about = "of one's group" if k.between is not None else "of one's own"
-            made.append(
-                f"After {p.rounds} rounds, on {p.samples} held-out samples a client, {about}: {', '.join(ends)}."
-            )
-        made += self.found.advice
-        if self.found.needs:
-            made.append("; ".join(_needed(need) for need in self.found.needs) + ".")
-        if p is not None:
-            seconds, moved, samples = p.cost
-            made.append(
-                f"This took {seconds:.1f} s, {moved / 1e6:.0f} MB between clients and {samples:,} training samples."
-            )
-        return made
 
     def __repr__(self) -> str:
         return "\n".join([self.sentence, "", *self.lines()])
@@ -151,6 +105,13 @@ class Scouting:
     def _repr_html_(self) -> str:
         rest = "".join(f"<div><small>{html.escape(line)}</small></div>" for line in self.lines())
         return f"<p><b>{html.escape(self.sentence)}</b></p>{rest}"
+
+    def write(self, folder: Path | str) -> Path:
+        """Keep everything as `scout.json` in a folder, where `sagefl view` and `sagefl report` show it."""
+        target = Path(folder) / KEPT
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, text(plain(self.sheet(), 6)))
+        return target
 
     # Pictures -----------------------------------------------------------------------------------------------------
 
@@ -171,13 +132,3 @@ class Scouting:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(map_page(self), encoding="utf-8")
         return target
-
-
-_ARMS = {"at home": "local", "with kin": "within", "gossip": "gossip"}
-
-
-def _needed(need: Need) -> str:
-    if not need.bytes:
-        return f"{need.rule} needs no anchors"
-    asked = "could not certify at 128 anchors" if need.anchors is None else f"asks about {need.anchors} anchors a round"
-    return f"{need.rule} {asked} (+{need.bytes:.0%} bytes)"

@@ -56,7 +56,7 @@ def _print_whole(out: Console, name: str, found: type[Method]) -> None:
 
 def _facts(found: type[Method]) -> list[tuple[str, str]]:
     facts = [("evidence", found.evidence), ("models merged / transferred", found.communication)]
-    if found.fidelity:
+    if found.fidelity:  # a user's own may say nothing
         facts.insert(0, ("fidelity", found.fidelity))
     return [("paper", found.citation), *facts] if found.citation else facts
 

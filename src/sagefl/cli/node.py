@@ -230,11 +230,12 @@ def swarm(
     nodes: Annotated[int, typer.Option(min=2, help="Number of node processes.")] = 8,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds each node trains.")] = 5,
     out: Annotated[Path | None, typer.Option(help="Folder for configs, identities and runs.")] = None,
-    method: Annotated[str, typer.Option(help="Method, with options as id:name=value:...")] = "sage-os",
+    method: Annotated[str, typer.Option(help="Method, with options as id:name=value:...")] = "sage-m",
     alpha: Annotated[float, typer.Option(help="Dirichlet concentration of the data.")] = 0.3,
     degree: Annotated[int, typer.Option(min=1, help="Neighbours of each node.")] = 4,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     minutes: Annotated[float, typer.Option(help="Give up after this long.")] = 15.0,
+    device: Annotated[str, typer.Option(help="Where nodes train and answer: cpu, cuda, mps.")] = "cpu",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Any node config key, section.key=value.")] = None,
 ) -> None:
     """Start real nodes on this machine, with identities and mutual TLS, and watch them learn from each other."""
@@ -243,7 +244,8 @@ def swarm(
         from ..runs.config import merged, method_config
 
         folder = out or Path("runs") / time.strftime("swarm-%Y%m%d-%H%M%S")
-        base: dict[str, Any] = {"rounds": rounds, "data": {"alpha": alpha}, "method": method_config(method)}
+        base: dict[str, Any] = {"rounds": rounds, "device": device, "data": {"alpha": alpha}}
+        base["method"] = method_config(method)
         made = Swarm(folder, nodes, merged(base, nested(parse_options(set_ or []))), degree, seed)
         shown = console()
         try:
@@ -340,5 +342,5 @@ def _print_end(folder: Path, summary: Mapping[str, Any]) -> None:
         f"{summary['certified']:.1%}, evidence {summary['budget']:.1%} of the fixed budget, "
         f"{summary['bytes'] / 1e6:.1f} MB moved"
     )
-    out.print(f"All nodes as one run: {folder / 'run'}   (try: sagefl replay {folder / 'run'} --lambda 0,5e-4,2e-3)")
+    out.print(f"All nodes as one run: {folder / 'run'}   (look at it: sagefl view {folder / 'run'})")
     out.print(f"Each node: {folder / 'nodes'}/*/run; logs beside it")

@@ -49,6 +49,9 @@ def scout(
     ] = None,
     map_: Annotated[Path | None, typer.Option("--map", help="Draw the map here: FILE.png or FILE.svg.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write verdict, figures and map as one HTML page.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep verdict and map in this folder, for `sagefl view` and `sagefl report`.")
+    ] = None,
     engine: Engine = "auto",
     workers: Workers = None,
     device: Device = None,
@@ -72,13 +75,16 @@ def scout(
             written.append(f"The map is in {map_}")
         if report is not None:
             written.append(f"The report is in {found.report(report)}")
+        if out is not None:
+            found.write(out)
+            written.append(f"To look at it: sagefl view {out}")
     if json_:
         typer.echo(json.dumps(found.document(), indent=1))
         return
-    out = console()
-    out.print(found.sentence, style="bold")
-    out.print()
+    screen = console()
+    screen.print(found.sentence, style="bold")
+    screen.print()
     for line in found.lines():
-        out.print(fill(line, 110))
+        screen.print(fill(line, 110))
     for line in written:
-        out.print(line)
+        screen.print(line)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import UsageError
+from ..selection.registry import RECOMMENDED
 from ..settings import nested, number_list, option_name, parse_options, parse_value, split_list
 from .common import console, fail, friendly_errors, table
 
@@ -112,7 +113,7 @@ def compare(
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Comma-separated methods, options as id:name=value; file.py:Class is one of yours.")
-    ] = "local,rg,aq-128,sage-nf,sage-vanilla,sage-os",
+    ] = f"local,rg,aq-128,sage-os,{RECOMMENDED}",
     config: Config = None,
     dataset: Dataset = None,
     alpha: Alpha = None,

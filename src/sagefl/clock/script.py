@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..selection import ME, Inspect, Outcome, Probe, Request
 
 if TYPE_CHECKING:
-    from ..exchange.accounting import Sizes, Traffic
+    from ..exchange.accounting import Sizes
+    from ..selection.outcome import Traffic
 
 SCALAR = 4
 

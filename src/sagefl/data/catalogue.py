@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from importlib.metadata import entry_points
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import how_to_install
+from ..references import installed
 from ..selection.registry import add_entry_points
 from .dataset import Dataset
 from .errors import DataError
@@ -43,7 +43,7 @@ def datasets() -> Mapping[str, NamedDataset]:
 
 def dataset_names() -> tuple[str, ...]:
     """The names alone, without importing other packages."""
-    return tuple(dict.fromkeys([*CATALOGUE, *sorted(entry_points(group=ENTRY_POINTS).names)]))
+    return tuple(dict.fromkeys([*CATALOGUE, *sorted(installed(ENTRY_POINTS).names)]))
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..selection.own_loss import OwnLoss
 from .errors import DataError
 from .inputs import Inputs, Shape, as_inputs, check_inputs, describe, shape_of
 from .targets import Labels, TaskKind, as_targets, check_targets, spread, strata, task_of
@@ -28,7 +29,9 @@ class Dataset:
     whole numbers (tokens), `float32` (used as they are: scale them yourself), or records of several such arrays.
     Targets are `int64` labels in `0 .. classes - 1`, or `float32` values, N x `classes`, for regression. `owners` says
     who each training sample comes from (a writer, a hospital, a device), as a number from 0; `owner_names` what they
-    are called. `clip` is where errors of values are cut off for certificates; by default twice their spread.
+    are called; `test_owners`, if there, whose each test sample is (-1: nobody's who trains), so that every owner is
+    tested on its own. `clip` is where errors of values are cut off for certificates; by default twice their spread.
+    `loss` is one of the user's own for certificates.
     """
 
     name: str
@@ -39,9 +42,17 @@ class Dataset:
     classes: int
     owners: Labels | None = field(default=None, repr=False)
     owner_names: tuple[str, ...] | None = field(default=None, repr=False)
+    test_owners: Labels | None = field(default=None, repr=False)
     clip: float | None = field(default=None, repr=False)
+    loss: OwnLoss | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        kinds = [getattr(y, "dtype", None) for y in (self.train_y, self.test_y)]
+        if kinds[0] != kinds[1] and all(kind in (np.int64, np.float32) for kind in kinds):
+            raise DataError(
+                f"{self.name}: train_y is {kinds[0]} and test_y {kinds[1]}; expected both to be labels (whole numbers) "
+                "or both values (floats)"
+            )
         for split, x, y in (("train", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
             check_inputs(f"{self.name}: {split}_x", x)
             check_targets(f"{self.name}: {split}_y", y, samples=len(x), classes=self.classes)
@@ -50,18 +61,15 @@ class Dataset:
                 f"{self.name}: training inputs are {describe(self.train_x)} and test inputs "
                 f"{describe(self.test_x)}; expected the same type and the same shape per sample"
             )
-        if self.train_y.dtype != self.test_y.dtype:
-            raise DataError(
-                f"{self.name}: train_y is {self.train_y.dtype} and test_y {self.test_y.dtype}; expected both to be "
-                "labels (whole numbers) or both values (floats)"
-            )
-        if self.owners is not None and (
-            self.owners.dtype != np.int64 or self.owners.ndim != 1 or len(self.owners) != len(self.train_y)
+        for what, of, owners, y in (
+            ("owners", "training", self.owners, self.train_y),
+            ("test_owners", "test", self.test_owners, self.test_y),
         ):
-            raise DataError(
-                f"{self.name}: owners are {describe(self.owners)} for {len(self.train_y)} training samples; "
-                "expected an int64 vector with one owner per sample"
-            )
+            if owners is not None and (owners.dtype != np.int64 or owners.ndim != 1 or len(owners) != len(y)):
+                raise DataError(
+                    f"{self.name}: {what} are {describe(owners)} for {len(y)} {of} samples; "
+                    "expected an int64 vector with one owner per sample"
+                )
 
     @classmethod
     def from_arrays(
@@ -74,20 +82,26 @@ class Dataset:
         classes: int | None = None,
         owners: ArrayLike | None = None,
         task: TaskKind | None = None,
+        owners_test: ArrayLike | None = None,
     ) -> Dataset:
         """A dataset from arrays in the usual layouts.
 
         `uint8` images may be N x H x W or channels-last; floats of any width become `float32`; several arrays per
         sample are a dictionary or a tuple. Whole numbers as targets are classes (an N x 1 column becomes a vector),
         floats are values, unless `task` says otherwise. `classes` defaults to the largest label plus one. `owners` may
-        be names or numbers; they are numbered in sorted order.
+        be names or numbers; they are numbered in sorted order. `owners_test` says whose the test samples are.
         """
         y_train, y_test = _both(name, train_y, test_y, task)
         if classes is None or y_train.ndim == 2:
             classes = _outputs(y_train, y_test)
         x_train, x_test = as_inputs(f"{name}: train_x", train_x), as_inputs(f"{name}: test_x", test_x)
-        numbers, names = (None, None) if owners is None else _numbered(f"{name}: owners", owners)
-        return cls(name, x_train, y_train, x_test, y_test, classes, numbers, names)
+        if owners is None:
+            if owners_test is not None:
+                raise DataError(f"{name}: owners_test without owners; say whose the training samples are, too")
+            return cls(name, x_train, y_train, x_test, y_test, classes)
+        numbers, names, known = _numbered(f"{name}: owners", owners)
+        tested = None if owners_test is None else _placed(f"{name}: owners_test", owners_test, known)
+        return cls(name, x_train, y_train, x_test, y_test, classes, numbers, names, tested)
 
     def meant_as(self, task: TaskKind | None = None, clip: float | None = None) -> Dataset:
         """The same data for another kind of task, and with errors clipped elsewhere; None leaves it as it is."""
@@ -135,6 +149,8 @@ class Dataset:
             state.update(little.view(np.uint8).data if little.dtype.fields is not None else little.data)
         if self.owners is not None:
             state.update(b"owners\n" + np.ascontiguousarray(self.owners, dtype="<i8").tobytes())
+        if self.test_owners is not None:
+            state.update(b"test owners\n" + np.ascontiguousarray(self.test_owners, dtype="<i8").tobytes())
         return state.hexdigest()
 
 
@@ -147,13 +163,31 @@ def _outputs(train_y: NDArray[Any], test_y: NDArray[Any]) -> int:
     return train_y.shape[1] if train_y.ndim == 2 else int(max(train_y.max(initial=0), test_y.max(initial=0))) + 1
 
 
-def _numbered(what: str, given: ArrayLike) -> tuple[Labels, tuple[str, ...] | None]:
-    """Owners by number, and their names where they were given by name."""
+def _numbered(what: str, given: ArrayLike) -> tuple[Labels, tuple[str, ...] | None, NDArray[Any]]:
+    """Owners by number, their names where they were given by name, and what was given for each, in order."""
+    names = _names(what, given)
+    found, numbers = np.unique(names, return_inverse=True)
+    plain = names.dtype.kind != "U" and np.array_equal(found, np.arange(len(found)))
+    return numbers.astype(np.int64), None if plain else tuple(map(str, found.tolist())), found
+
+
+def _placed(what: str, given: ArrayLike, known: NDArray[Any]) -> Labels:
+    """The numbers of owners that are known already; -1 for others."""
+    names = _names(what, given)
+    if (names.dtype.kind == "U") != (known.dtype.kind == "U"):
+        raise DataError(
+            f"{what} are {describe(names)}; expected names or numbers as the owners of training samples are"
+        )
+    at = np.minimum(np.searchsorted(known, names), len(known) - 1)
+    return np.where(known[at] == names, at, -1).astype(np.int64)
+
+
+def _names(what: str, given: ArrayLike) -> NDArray[Any]:
     names = np.asarray(given)
     if names.ndim != 1 or names.dtype.kind not in "iuUS":
         raise DataError(f"{what} are {describe(names)}; expected a vector of names or whole numbers")
     if names.dtype.kind == "S":
         names = np.char.decode(names, "utf-8")
-    found, numbers = np.unique(names, return_inverse=True)
-    plain = names.dtype.kind != "U" and np.array_equal(found, np.arange(len(found)))
-    return numbers.astype(np.int64), None if plain else tuple(map(str, found.tolist()))
+    if names.dtype.kind == "U" and (bare := int((np.char.strip(names) == "").sum())):
+        raise DataError(f"{what}: {bare} samples have an empty name; expected a name for every owner")
+    return names

@@ -68,6 +68,35 @@ class Federation:
                 raise DataError(f"client {client} of {clients}: {error}") from error
         return cls(dataset, roles, seed)
 
+    @cached_property
+    def owners(self) -> Indices | None:
+        """Which of the owners that the data name every client is; None if clients are not owners."""
+        if self.dataset.owners is None:
+            return None
+        held = [np.unique(self.dataset.owners[roles.all]) for roles in self.roles]
+        found = np.concatenate(held)
+        return found if len(found) == len(np.unique(found)) == self.clients else None
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the clients are called; None if they have numbers only."""
+        known = self.dataset.owner_names
+        return None if self.owners is None or known is None else tuple(known[owner] for owner in self.owners)
+
+    def own_tests(self) -> list[Indices] | None:
+        """Every client's own part of the test split; None where test samples are everybody's."""
+        tested = self.dataset.test_owners
+        if self.owners is None or tested is None:
+            return None
+        parts = [np.flatnonzero(tested == owner) for owner in self.owners]
+        if bare := [client for client, part in enumerate(parts) if not len(part)]:
+            who = f"owner {self.names[bare[0]]!r}" if self.names else f"owner {self.owners[bare[0]]}"
+            raise DataError(
+                f"{self.dataset.name}: {who} has no test sample, on which its accuracy would be measured: give every "
+                "owner some, or do not say whose the test samples are"
+            )
+        return parts
+
     @property
     def clients(self) -> int:
         """How many clients there are."""

@@ -138,6 +138,11 @@ class Owners:
     def assign(self, labels: Labels, clients: int, rng: np.random.Generator) -> list[Indices]:
         """Each client the samples of one owner."""
         _check(labels, clients, each=1)
+        held = _group(self.owners, int(self.owners.max()) + 1)
+        return [held[owner] for owner in self.chosen(clients, rng)]
+
+    def chosen(self, clients: int, rng: np.random.Generator) -> Indices:
+        """Which owner every client is."""
         sizes = np.bincount(self.owners)
         fit = np.flatnonzero(sizes >= max(self.min_samples, 1))
         if len(fit) < clients:
@@ -145,9 +150,7 @@ class Owners:
                 f"the data name {len(sizes)} owners, {len(fit)} of them with at least {self.min_samples} samples, for "
                 f"{clients} clients. Use clients = {len(fit)} or fewer, or a smaller min_samples"
             )
-        chosen = fit if len(fit) == clients else np.sort(rng.choice(fit, clients, replace=False))
-        held = _group(self.owners, len(sizes))
-        return [held[owner] for owner in chosen]
+        return fit if len(fit) == clients else np.sort(rng.choice(fit, clients, replace=False))
 
 
 def _check(labels: Labels, clients: int, each: int) -> None:

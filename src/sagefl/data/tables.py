@@ -3,8 +3,8 @@
 `FILE.csv` is enough where the columns are called `label`, `owner` and `split`; otherwise say which:
 `prices.csv?label=price&owner=region&split=part`. Every other column is a feature (`features=a,b` names some). Numbers
 are scaled to mean 0 and deviation 1 over the training rows (`scale=none` leaves them), words become a column for each
-of them. Without a column that splits, a fixed fifth of the rows is for testing. Needs polars, which the simulator
-brings along.
+of them. Without a column that splits, a fixed fifth of the rows is for testing; with one, and with owners, every owner
+is tested on its own test rows. Needs polars, which the simulator brings along.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ def from_table(reference: str) -> Dataset:
     if options.get("scale", "standard") != "none":
         x = (x - x[~test].mean(axis=0)) / np.maximum(x[~test].std(axis=0), 1e-12)
     y = _targets(table[label])
-    owners = None if owner is None else table[owner].cast(str).to_numpy().astype(str)[~test]
-    return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test], owners=owners)
+    if owner is None:
+        return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test])
+    whose = table[owner].cast(str).to_numpy().astype(str)
+    tested = None if split is None else whose[test]  # rows drawn at random need not hold some of everybody
+    return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test], owners=whose[~test], owners_test=tested)
 
 
 def _read(path: Path) -> pl.DataFrame:

@@ -1,6 +1,7 @@
 """A user's own data: four arrays in an `.npz` file or a folder of `.npy` files, or a Python function that returns them.
 
-A fifth array may name the owner of each training sample; `x_train.NAME` is one of several inputs of a sample.
+A fifth array may name the owner of each training sample, a sixth that of each test sample; `x_train.NAME` is one of
+several inputs of a sample.
 
 Files are never unpickled. A function is the user's own code and runs with the user's rights, like any import.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from .errors import DataError
 from .reading import watched
 
 _SPELLINGS = (("x_train", "y_train", "x_test", "y_test"), ("train_x", "train_y", "test_x", "test_y"))
+SIZES = (4, 5, 6)  # arrays that a function may return
 _EXPECTED = "expected the arrays x_train, y_train, x_test, y_test (or train_x, train_y, test_x, test_y)"
 
 
 def from_npz(path: Path, name: str | None = None) -> Dataset:
-    """The dataset in an `.npz` file of the four arrays and, optionally, an integer `classes` and `owners`."""
+    """The dataset in an `.npz` file of the four arrays and, optionally, `classes`, `owners` and `owners_test`."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; {_EXPECTED} saved with numpy.savez_compressed")
     return _from_named(path, name, _read_npz(path))
@@ -55,7 +57,8 @@ def _from_named(path: Path, name: str | None, arrays: dict[str, Any]) -> Dataset
         raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}; expected one integer")
     train_x, train_y, test_x, test_y = (several[key] for key in keys)
     number = None if classes is None else int(classes.item())
-    return Dataset.from_arrays(name or str(path), train_x, train_y, test_x, test_y, number, arrays.get("owners"))
+    owners = {key: arrays.get(key) for key in ("owners", "owners_test")}
+    return Dataset.from_arrays(name or str(path), train_x, train_y, test_x, test_y, number, **owners)
 
 
 def _gathered(arrays: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def _gathered(arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    wanted = {*_SPELLINGS[0], *_SPELLINGS[1], "classes", "owners"}
+    wanted = {*_SPELLINGS[0], *_SPELLINGS[1], "classes", "owners", "owners_test"}
     try:
         with path.open("rb") as stream:
             archive = np.load(stream, allow_pickle=False)
@@ -124,14 +127,20 @@ def _call(function: Callable[[], Any], name: str) -> Dataset:
         raise DataError(f"{name}() raised {type(error).__name__}: {error}") from error
     if isinstance(result, Dataset):
         return result
-    if isinstance(result, tuple | list) and len(result) in (4, 5):
-        train_x, train_y, test_x, test_y, *owners = result
-        return Dataset.from_arrays(name, train_x, train_y, test_x, test_y, owners=owners[0] if owners else None)
+    if isinstance(result, tuple | list) and len(result) in SIZES:
+        return from_tuple(name, result)
     got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
     raise DataError(
         f"{name}() returned {got}; expected a sagefl.data.Dataset or the four arrays "
         "(train_x, train_y, test_x, test_y), and as a fifth, if you have them, the owners of the training samples"
     )
+
+
+def from_tuple(name: str, arrays: Sequence[Any]) -> Dataset:
+    """The dataset of the four arrays, a fifth for the owners of training samples, a sixth for those of test samples."""
+    train_x, train_y, test_x, test_y, *rest = arrays
+    owners = dict(zip(("owners", "owners_test"), rest, strict=False))
+    return Dataset.from_arrays(name, train_x, train_y, test_x, test_y, **owners)
 
 
 def _resolve(reference: str) -> Callable[[], Any]:

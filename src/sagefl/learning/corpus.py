@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..records import Part, by_place, parts_of
+from ..selection.own_loss import OwnLoss
 from .targets import Targets, targets_of
 
 Indices = npt.NDArray[np.int64]
@@ -71,6 +72,15 @@ def sliced(x: Any, part: Any) -> Any:
     return tuple(tensor[part] for tensor in x)
 
 
+def placed(x: Any, device: torch.device) -> Any:
+    """What a model is given, on another device."""
+    if isinstance(x, Tensor):
+        return x.to(device)
+    if isinstance(x, dict):
+        return {name: tensor.to(device) for name, tensor in x.items()}
+    return tuple(tensor.to(device) for tensor in x)
+
+
 def model_input(x: npt.NDArray[Any]) -> Any:
     """What a model is given for some samples of a data set."""
     form = InputForm.of(x)
@@ -89,6 +99,7 @@ class Corpus:
     shards: Sequence[Indices]  # training indices per client; anchors and evaluation samples are not in them
     form: InputForm = InputForm()
     clip: float | None = None  # where errors of values are cut off; None: the targets are classes
+    own: OwnLoss | None = None  # a loss of the user's, by which risks are measured
     files: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # tensors that lie in files: how to map them again
 
     @classmethod
@@ -99,6 +110,7 @@ class Corpus:
         shards: Sequence[Indices],
         *,
         clip: float | None = None,
+        own: OwnLoss | None = None,
         shared_memory: bool = False,
     ) -> Corpus:
         """From training inputs, their targets, test inputs, their targets; shared memory lets workers see one copy."""
@@ -112,12 +124,12 @@ class Corpus:
             elif shared_memory:
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
             tensors[name] = tensor
-        return cls(**tensors, classes=classes, shards=shards, form=form, clip=clip, files=files)
+        return cls(**tensors, classes=classes, shards=shards, form=form, clip=clip, own=own, files=files)
 
     @property
     def targets(self) -> Targets:
         """How outputs are compared with targets."""
-        return targets_of(self.classes, self.clip)
+        return targets_of(self.classes, self.clip, self.own)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tensors in files are left out: whoever gets this maps the files."""

@@ -101,6 +101,11 @@ class Layout:
         return slice(0, self.shared_stop)
 
     @property
+    def whole(self) -> slice:
+        """The columns of all parameters, and of the buffers that are exchanged."""
+        return slice(0, self.trained_stop)
+
+    @property
     def trained(self) -> slice:
         """The columns of parameters."""
         return slice(self.trained_start, self.trained_stop)

@@ -252,9 +252,12 @@ def copied(model: nn.Module) -> nn.Module:
     return deepcopy(model, {id(p): p for p in model.parameters() if not p.requires_grad})
 
 
-def plain(model: nn.Module) -> nn.Module:
-    """A copy with torch's own layers, without the CPU shortcuts for single clients, which `vmap` refuses."""
-    copy = copied(model)
+def plain(model: nn.Module, device: torch.device) -> nn.Module:
+    """A copy on a device with torch's own layers, without the CPU shortcuts for single clients, which `vmap` refuses.
+
+    Elsewhere frozen parameters are copied, too: to move those that are shared would move everybody's.
+    """
+    copy = copied(model) if device.type == "cpu" else deepcopy(model).to(device)
     for module in copy.modules():
         if isinstance(module, ChannelsLast | Doubling):
             module.plain = True

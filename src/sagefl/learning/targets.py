@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from ..selection.own_loss import OwnLoss
 
 Floats = npt.NDArray[np.float64]
 WORST = float(np.finfo(np.float32).max)  # the error of a model that has diverged: as large as files can hold
@@ -46,9 +48,12 @@ class Targets(ABC):
     """One kind of targets; `outputs` is the number of classes, or of values."""
 
     outputs: int
+    own_loss: OwnLoss | None = field(default=None, kw_only=True)  # the user's, for risks
 
     def judge(self, out: Tensor, y: Tensor, metric: str) -> Any:
         """One full model on some samples: its risk in [0, 1] (error), its mean training loss (ce), or all of them."""
+        if metric == "error" and self.own_loss is not None:
+            return float(self.own_loss.scaled(self.said(out, y), y.numpy()).mean())
         if metric == "error":
             return self.risk(out, y)
         losses = sample_losses(out, y).double()
@@ -57,6 +62,10 @@ class Targets(ABC):
     @abstractmethod
     def risk(self, out: Tensor, y: Tensor) -> float:
         """The mean loss of predictions, in [0, 1]."""
+
+    @abstractmethod
+    def said(self, out: Tensor, y: Tensor) -> npt.NDArray[Any]:
+        """Predictions in the form of targets."""
 
     @abstractmethod
     def own(self, out: Tensor, y: Tensor) -> tuple[float, float]:
@@ -88,6 +97,10 @@ class Classes(Targets):
     def risk(self, out: Tensor, y: Tensor) -> float:
         """How often the largest logit is the wrong one's."""
         return float((out.argmax(1) != y).double().mean())
+
+    def said(self, out: Tensor, y: Tensor) -> npt.NDArray[Any]:
+        """The labels."""
+        return out.argmax(1).numpy()
 
     def own(self, out: Tensor, y: Tensor) -> tuple[float, float]:
         """(number right, mean clipped cross-entropy)."""
@@ -138,6 +151,10 @@ class Values(Targets):
         """The mean clipped absolute error, in units of the clip."""
         return float(self._clipped(out, y).mean())
 
+    def said(self, out: Tensor, y: Tensor) -> npt.NDArray[Any]:
+        """The values."""
+        return out.view(y.shape).numpy()
+
     def own(self, out: Tensor, y: Tensor) -> tuple[float, float]:
         """(sum of absolute errors, mean clipped error)."""
         return float(self._errors(out, y).sum()), self.risk(out, y)
@@ -176,9 +193,9 @@ class Values(Targets):
         return torch.as_tensor(mixture)
 
 
-def targets_of(outputs: int, clip: float | None) -> Targets:
-    """Classes, or values whose errors are clipped."""
-    return Classes(outputs) if clip is None else Values(outputs, clip)
+def targets_of(outputs: int, clip: float | None, own: OwnLoss | None = None) -> Targets:
+    """Classes, or values whose errors are clipped; risks by a loss of the user's own where there is one."""
+    return Classes(outputs, own_loss=own) if clip is None else Values(outputs, clip, own_loss=own)
 
 
 def macro_f1(confusion: npt.NDArray[np.int64]) -> float:

@@ -131,6 +131,7 @@ class MixBlocks(Task[None]):
     round: int
     own: float
     pulls: Sequence[tuple[int, int, float]]
+    whole: bool = False  # all parameters instead of omega
 
     def rows(self) -> Iterable[Row]:
         """The blocks that are pulled."""
@@ -138,7 +139,7 @@ class MixBlocks(Task[None]):
 
     def run(self, bench: Workbench) -> None:
         """In place."""
-        p, columns = bench.population, bench.layout.shared
+        p, columns = bench.population, bench.layout.whole if self.whole else bench.layout.shared
         mine = p.params[self.client, columns]
         mine.mul_(self.own)
         for peer, age, weight in self.pulls:
@@ -168,7 +169,8 @@ class Score(Task[npt.NDArray[Any]]):
 class InspectModels(Task[npt.NDArray[np.float64]]):
     """Full models moved here and evaluated on own samples; `models` are (client, age), None is oneself.
 
-    A group is evaluated as the average of its members' shared blocks under this client's own head.
+    A group is evaluated as the average of its members' shared blocks under this client's own head, or of their `whole`
+    models.
     """
 
     round: int
@@ -177,6 +179,7 @@ class InspectModels(Task[npt.NDArray[np.float64]]):
     indices: Indices
     metric: str
     weights: Sequence[float] | None = None  # of the models, in the averages of groups
+    whole: bool = False
 
     @property
     def weight(self) -> float:
@@ -208,7 +211,8 @@ class InspectModels(Task[npt.NDArray[np.float64]]):
         if self.groups is None or not averaged:
             return rows
         shares = [None if self.weights is None else [self.weights[i] for i in group] for group in self.groups]
-        return [bench.average(mine, [rows[i] for i in g], w) for g, w in zip(self.groups, shares, strict=True)]
+        pairs = zip(self.groups, shares, strict=True)
+        return [bench.average(mine, [rows[i] for i in g], w, whole=self.whole) for g, w in pairs]
 
 
 class Ensemble(NamedTuple):
@@ -239,6 +243,7 @@ class Evaluate(Task[tuple[float, float]]):
 
     indices: Indices
     ensemble: Ensemble | None = None
+    tested: bool = False  # the samples are of the test split
 
     def rows(self) -> Iterable[Row]:
         """Those of the mixture."""
@@ -246,7 +251,8 @@ class Evaluate(Task[tuple[float, float]]):
 
     def run(self, bench: Workbench) -> tuple[float, float]:
         """Inference with targets; of values the first number is the sum of absolute errors."""
-        return bench.evaluate(_predict(bench, self, bench.corpus.train_x, self.indices), self.indices)
+        x = bench.corpus.test_x if self.tested else bench.corpus.train_x
+        return bench.evaluate(_predict(bench, self, x, self.indices), self.indices, tested=self.tested)
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,24 +94,27 @@ class Workbench:
             )
         return part
 
-    def average(self, mine: Tensor, rows: Sequence[Tensor], weights: Sequence[float] | None = None) -> Tensor:
-        """The mean of some shared blocks, or their mean by weights, under one's own head."""
-        average, shared = mine.clone(), self.layout.shared
-        blocks = torch.stack([row[shared] for row in rows])
+    def average(
+        self, mine: Tensor, rows: Sequence[Tensor], weights: Sequence[float] | None = None, *, whole: bool = False
+    ) -> Tensor:
+        """The mean of some shared blocks, or their mean by weights, under one's own head; of `whole` models with it."""
+        average, columns = mine.clone(), self.layout.whole if whole else self.layout.shared
+        blocks = torch.stack([row[columns] for row in rows])
         if weights is None:
-            average[shared] = blocks.mean(0)
+            average[columns] = blocks.mean(0)
         else:
             parts = torch.tensor(weights, dtype=blocks.dtype)
-            average[shared] = ((parts / parts.sum())[:, None] * blocks).sum(0)
+            average[columns] = ((parts / parts.sum())[:, None] * blocks).sum(0)
         return average
 
     def judge(self, out: Tensor, indices: Indices, metric: str) -> Any:
         """One full model on own samples: its risk, its mean training loss, or all its losses."""
         return self.corpus.targets.judge(out, self.corpus.train_y[torch.from_numpy(indices)], metric)
 
-    def evaluate(self, out: Tensor, indices: Indices) -> tuple[float, float]:
-        """What outputs on training-split samples are worth: (number right or sum of errors, mean clipped loss)."""
-        return self.corpus.targets.own(out, self.corpus.train_y[torch.from_numpy(indices)])
+    def evaluate(self, out: Tensor, indices: Indices, *, tested: bool = False) -> tuple[float, float]:
+        """What outputs on a client's own samples are worth: (number right or sum of errors, mean clipped loss)."""
+        y = self.corpus.test_y if tested else self.corpus.train_y
+        return self.corpus.targets.own(out, y[torch.from_numpy(indices)])
 
     def tally(self, out: Tensor, subset: Indices) -> npt.NDArray[Any]:
         """Sums over test samples: the confusion matrix (true x predicted), or sums of errors."""

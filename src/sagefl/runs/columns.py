@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib.metadata import entry_points
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -24,23 +23,25 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ..references import installed
 from ..selection import Outcome, Reason
-from ..selection.outcome import Stage
+from ..selection.outcome import Stage, Traffic
 
 if TYPE_CHECKING:
-    from ..exchange.accounting import Traffic
     from ..selection.selector import Hood
 
 ENTRY_POINTS = "sagefl.metrics"
 Floats = npt.NDArray[np.float64]
-Writer = Literal["private", "node", "world", "clock", "async", "values"]
+Writer = Literal["private", "node", "world", "clock", "async", "values", "named", "memory"]
 WRITERS: Mapping[Writer, str] = {
     "private": "simulated runs with private answers",
     "node": "nodes",
-    "world": "simulated runs with a [world] section, free riders or stale peers",
+    "world": "simulated runs with a [world] section or somebody who misbehaves",
     "clock": "simulated runs with a [clock] section",
     "async": "simulated runs with clock.schedule = async",
     "values": "regression",
+    "named": "simulated runs whose clients are owners with names",
+    "memory": "rules that remember",
 }
 """Who writes columns that others do not have."""
 Source = TypeVar("Source", contravariant=True)
@@ -145,7 +146,7 @@ class Decided:
 
     def row(self) -> dict[str, Any]:
         """Its row of the audit; columns that others fill are null."""
-        return {column.name: column.value and column.value(self) for column in columns("decisions")}
+        return {column.name: column.value and column.value(self) for column in columns("decisions", "memory")}
 
     @property
     def weights(self) -> list[float] | None:
@@ -162,7 +163,13 @@ class Decided:
 
 _KINDS = {"str": pl.String, "int": pl.Int32, "float": pl.Float64, "tuple[float, ...]": pl.List(pl.Float64)}
 LAST_LOOK: tuple[Column[Decided], ...] = tuple(
-    Column(f.name, f.metadata["meaning"], methodcaller("last", f.name), _KINDS[str(f.type).removesuffix(" | None")])
+    Column(
+        f.name,
+        f.metadata["meaning"],
+        methodcaller("last", f.name),
+        _KINDS[str(f.type).removesuffix(" | None")],
+        only=f.metadata["only"],
+    )
     for f in sorted(fields(Stage), key=lambda f: f.name not in ("test", "risks", "advantage", "gap"))
     if "meaning" in f.metadata
 )
@@ -178,6 +185,7 @@ _MOMENTS = {
 
 ROUND: Column[Any] = Column("round", "number of the round, from 0", dtype=pl.Int32)
 CLIENT: Column[Any] = Column("client", "number of the client", dtype=pl.Int32)
+OWNER: Column[Any] = Column("owner", "name of the client", dtype=pl.String, only="named")
 _TIMES: tuple[Column[Decided], ...] = tuple(
     Column(name, meaning, unit="s", only="clock") for name, meaning in _MOMENTS.items()
 )
@@ -196,6 +204,9 @@ DECISIONS: tuple[Column[Decided], ...] = (
     Column("evaluations", "answers paid for", lambda d: d.outcome.evaluations, pl.Int32, "sum", title="evaluations"),
     Column("stages", "looks at the evidence", lambda d: len(d.outcome.trace), pl.Int32),
     *LAST_LOOK,
+    Column("ever", "peers that can ever be neighbours", lambda d: d.hood.ever, pl.Int32, only="memory"),
+    Column("price", "bytes of one answer with its question, in models", lambda d: d.hood.price, only="memory"),
+    Column("mine", "how often the own model errs on the pool", lambda d: d.hood.mine, only="memory"),
     Column("inspected", "peers whose full model was moved to look at it", lambda d: len(d.outcome.inspected), pl.Int32),
     Column("merged", "models merged", lambda d: d.traffic.merged, pl.Int32, "sum"),
     Column("transferred", "models moved", lambda d: d.traffic.transferred, pl.Int32, "sum"),
@@ -220,6 +231,8 @@ DECISIONS: tuple[Column[Decided], ...] = (
     Column("awaited", "the peer it waited for longest; null: for nobody", dtype=pl.Int32, only="clock"),
     Column("turn", "number of the client's own round, from 0", dtype=pl.Int32, only="async"),
     Column("ages", "seconds since each peer had published", dtype=pl.List(pl.Float64), only="async"),
+    OWNER,
+    Column("chosen_owners", "names of the chosen", dtype=pl.List(pl.String), only="named"),
 )
 BYTES = tuple(column.name for column in DECISIONS if column.unit == "bytes")
 
@@ -279,6 +292,7 @@ CLIENTS: tuple[Column[Evaluated], ...] = (
     Column("macro_f1", "macro-F1 on the shared test set", lambda e: e.after.f1),  # type: ignore[union-attr]
     Column("own_accuracy", "accuracy on the client's own evaluation samples", lambda e: e.after.client),
     Column("own_accuracy_before", "the same before mixing", lambda e: e.before.client),
+    OWNER,
 )
 
 CLIENTS_OF_VALUES: tuple[Column[Evaluated], ...] = (
@@ -288,6 +302,7 @@ CLIENTS_OF_VALUES: tuple[Column[Evaluated], ...] = (
     Column("r2", "share of variance explained there", lambda e: e.after.r2),  # type: ignore[union-attr]
     Column("own_mae", "mean absolute error on the client's own evaluation samples", lambda e: e.after.client),
     Column("own_mae_before", "the same before mixing", lambda e: e.before.client),
+    OWNER,
 )
 
 _PHASES = {
@@ -424,7 +439,7 @@ def register(metric: Column[Any]) -> None:
 
 @cache
 def _discover() -> None:
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in installed(ENTRY_POINTS):
         try:
             register(point.load())
         except Exception as error:  # somebody else's broken package must not take the built-in ones away

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from ..data import Dataset, Dealt, WorldKind, deal
+from ..data import Dataset, Dealt, Owners, WorldKind, deal
 from ..selection.registry import nearest
 from ..settings import parse_method
+from ..streams import stream
 from ..topology import Graph
 from .sections import (
     ClockConfig,
@@ -43,7 +44,7 @@ LATER: dict[str, tuple[str, ...]] = {
     "network": ("stale", "churn"),
     "world": tuple(WorldConfig.model_fields),
     "clock": tuple(ClockConfig.model_fields),
-    "data": ("task", "clip"),
+    "data": ("task", "clip", "loss", "loss_max"),
     "model": ("buffers",),
     "training": ("precision",),
 }
@@ -94,10 +95,18 @@ class RunConfig(ConfigSection):
         kind, data, clients = WorldKind(**self.world.model_dump()), self.data, self.clients
         neighbours: list[list[int]] = []
         if kind.assign == "graph":
-            graph = graph or self.topology.graph(clients, self.seed)
+            graph = graph or self.topology.graph(clients, self.seed, self.names(dataset))
             neighbours = [graph.neighbours(client).tolist() for client in range(clients)]
         parts = (data.partitioner(dataset), clients, self.seed, data.anchor, data.eval)
         return deal(kind, dataset, *parts, neighbours)
+
+    def names(self, dataset: Dataset) -> tuple[str, ...] | None:
+        """What the clients are called, where they are owners that the data name."""
+        if self.data.partition != "owners" or dataset.owner_names is None:
+            return None
+        dealt = self.data.partitioner(dataset)
+        assert isinstance(dealt, Owners)
+        return tuple(dataset.owner_names[k] for k in dealt.chosen(self.clients, stream(self.seed, "partition")))
 
     def to_toml(self) -> str:
         """The full resolved config; what has no value, and a world or clock that is not set, are left out."""
@@ -119,7 +128,7 @@ class RunConfig(ConfigSection):
     @property
     def code(self) -> tuple[str, ...]:
         """Whose Python code this config would import: references of the form module:name."""
-        named = (self.data.dataset, self.model.name)
+        named = (self.data.dataset, self.model.name, self.data.loss or "")
         return tuple(name for name in named if ":" in name and not name.startswith("hf:"))
 
     @property

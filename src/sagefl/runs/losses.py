@@ -7,10 +7,11 @@ perturbed their labels, so does the number of classes, by which a rule is priced
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ class Recorded:
     pool: int
     losses: npt.NDArray[np.float64]
     scoring: Scoring | None = None  # what peers sent and how it was scored; None: the file does not say
+    told: Mapping[str, Any] = field(default_factory=dict)  # what else the audit says of the decision, for a replay
 
     @classmethod
     def of(cls, client: int, decision: Decision, scoring: Scoring, losses: Array) -> Recorded:

@@ -86,11 +86,17 @@ class Recorder:
         )
 
     def enter(
-        self, decisions: Sequence[Row], evaluated: Evaluated | None, clients: Sequence[int], **facts: Any
+        self,
+        decisions: Sequence[Row],
+        evaluated: Evaluated | None,
+        clients: Sequence[int],
+        names: Sequence[str] | None = None,
+        **facts: Any,
     ) -> dict[str, Any]:
         """Record a round whose decisions are in the audit already; returns its row of metrics.
 
-        `evaluated` covers `clients` in their order; `facts` are the columns that only the caller knows.
+        `evaluated` covers `clients` in their order, called by `names`; `facts` are the columns that only the caller
+        knows.
         """
         reasons = [row["reason"] for row in decisions]
         record: dict[str, Any] = dict.fromkeys(self.metrics.schema)
@@ -98,7 +104,8 @@ class Recorder:
         record |= {f"reason_{reason}": reasons.count(reason) for reason in Reason}
         if evaluated is not None:
             record |= evaluated.after.summary() | evaluated.before.summary("before_")
-            self.clients.add(evaluated.rows(facts["round"], clients))
+            rows = evaluated.rows(facts["round"], clients)
+            self.clients.add(rows if names is None else [row | {"owner": names[row["client"]]} for row in rows])
         assert facts.keys() <= record.keys(), facts.keys() - record.keys()
         record |= facts
         self.metrics.add([record])

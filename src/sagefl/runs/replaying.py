@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ..data import load
-from ..selection import Outcome, Probe, Selector, State
+from ..selection import Inspect, Outcome, Probe, Selector, State
+from ..selection.decision import Decision
 from ..selection.private import RandomisedResponse, priced_for
-from ..selection.scoring import answers_question
 from ..selection.theory import SCHEDULE
 from .files import RunError
 from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
 from .rundir import RunDirectory
+
+TOLD = ("ever", "price", "mine", "trial", "lost", "restarts")  # columns of the audit that a replay goes by
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]
     own_pace = "turn" in audit.columns
     whole = not own_pace or directory.config.evaluation.losses == "full"
     number = pl.col("turn" if own_pace else "round").alias("number")
-    audit = audit.select("round", number, "client", "peers", "pool", "evaluations")
+    known = [name for name in TOLD if name in audit.columns]
+    audit = audit.select("round", number, "client", "peers", "pool", "evaluations", *known)
     if first_losses(directory.path) is None:
         raise RunError(
             f"{directory.path} has no recorded losses: its method asked for none; "
@@ -62,10 +66,12 @@ def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]
         asked: dict[int, list[Recorded]] = defaultdict(list)  # in the order of the rows
         for record in read_losses(path) if path.exists() else ():
             asked[record.client].append(record)
-        for _, turn, client, peers, pool, evaluations in rows.iter_rows():
+        for _, turn, client, peers, pool, evaluations, *told in rows.iter_rows():
             if peers:
-                nothing = Recorded(client, np.array(peers, dtype=np.int32), pool, np.zeros((len(peers), 0)))
-                yield turn, asked[client].pop(0) if (whole or evaluations) and asked[client] else nothing
+                record = Recorded(client, np.array(peers, dtype=np.int32), pool, np.zeros((len(peers), 0)))
+                if (whole or evaluations) and asked[client]:
+                    record = asked[client].pop(0)
+                yield turn, replace(record, told=dict(zip(known, told, strict=True)))
 
 
 def replay_one(
@@ -80,9 +86,13 @@ def replay_one(
 
     A rule that wants other answers than the recorded ones, or wants them scored in another way, is refused.
     """
-    peers = tuple(int(p) for p in record.peers)
-    decision = selector.begin(peers, record.pool, seed, state=state, round=round, rounds=rounds, me=record.client)
+    if record.scoring is not None:
+        selector = selector.suited(latents=record.scoring.kind == "latents")
+    decision = _begin(selector, record, seed, state=state, round=round, rounds=rounds)
     while (probe := decision.request) is not None:
+        if isinstance(probe, Inspect) and (trial := record.told.get("trial")):
+            decision.answer(trial)
+            continue
         if not isinstance(probe, Probe) or probe.stop > record.losses.shape[1]:
             return None
         _check_scoring(selector, probe, record)
@@ -95,8 +105,19 @@ def replay_one(
     return decision.outcome
 
 
+def _begin(selector: Selector, record: Recorded, seed: tuple[int, ...], **when: Any) -> Decision:
+    """The decision as it began, or as it began anew without the neighbours that failed."""
+    told, peers = record.told, tuple(int(p) for p in record.peers)
+    lost = tuple(told.get("lost") or ())
+    known: dict[str, Any] = {name: told.get(name) for name in ("ever", "price", "mine")}
+    decision = selector.begin((*peers, *lost), record.pool, seed, me=record.client, **when, **known)
+    for _ in range(told.get("restarts") or 0):
+        decision = decision.restart(peers)
+    return decision
+
+
 def _check_scoring(selector: Selector, probe: Probe, record: Recorded) -> None:
-    if record.scoring is not None and not answers_question(record.scoring, probe.scoring):
+    if record.scoring is not None and not record.scoring.is_for(probe.scoring):
         raise RunError(
             f"{selector.id} asks for {probe.scoring}, but what was recorded are {record.scoring}: replay a rule with "
             "the same kind and loss, or record a run of this one"
@@ -133,15 +154,23 @@ def how_told(
 def _replayed(
     selector: Selector, records: Sequence[tuple[int, Recorded]], seed: int, rounds: int
 ) -> Iterator[tuple[int, Outcome]]:
-    """(degree, outcome) of the covered decisions; what a rule remembers of a client goes on to its next round."""
+    """(degree, outcome) of the covered decisions; what a rule remembers of a client goes on to its next round.
+
+    Where a rule that remembers asked for what was not recorded, its later decisions are not covered either.
+    """
     states: dict[int, State] = {}
+    at_a_loss: set[int] = set()  # clients
     for round, record in records:
+        if record.client in at_a_loss:
+            continue
         key = (seed, round, record.client)
         outcome = replay_one(selector, record, key, round, rounds, states.get(record.client))
         if outcome is not None:
             yield len(record.peers), outcome
             if outcome.state is not None:
                 states[record.client] = outcome.state
+        elif selector.remembers:
+            at_a_loss.add(record.client)
 
 
 def _tally(

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..selection import Selector, make
+from ..selection.registry import RECOMMENDED
 from ..selection.sage_m import HORIZON
 from ..selection.theory import SCHEDULE, certificate_width, radius
 from ..settings import parse_method
@@ -26,7 +27,6 @@ from .kinship import Kinship, find_kin, nanmean
 Floats = npt.NDArray[np.float64]
 Verdict = Literal["choose", "gossip", "home", "unsure"]
 
-RECOMMENDED = "sage-m:outside=home"  # the rule that a verdict names where choosing pays
 PAYS = 0.015  # a difference from which on it is worth acting
 OPEN = 0.05  # a difference that must be ruled out before there is nothing to choose
 CRISP = 0.75  # agreement of the two halves of the samples from which on groups count as found
@@ -39,7 +39,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 
 def recommended() -> Selector:
-    """That rule."""
+    """The rule that a verdict names where choosing pays."""
     id, options = parse_method(RECOMMENDED)
     return make(id, **options)
 

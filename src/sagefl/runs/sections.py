@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -33,6 +34,7 @@ from ..selection.private import RandomisedResponse
 from ..settings import option_name
 from ..streams import stream
 from ..topology import Graph, GraphKind, MisbehaviourKind, build
+from .own_losses import own_loss
 
 
 class ConfigError(SageflError, ValueError):
@@ -83,6 +85,17 @@ class DataConfig(ConfigSection):
         gt=0,
         description="where errors of regression are cut off for certificates; default: twice the targets' spread",
     )
+    loss: str | None = Field(
+        default=None,
+        description="your own loss for certificates, file.py:function of predictions and targets; default: errors",
+    )
+    loss_max: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="the largest value of data.loss")
+
+    @model_validator(mode="after")
+    def _fits(self) -> DataConfig:
+        if self.loss is None and self.loss_max != DataConfig.model_fields["loss_max"].default:
+            raise ValueError("data.loss_max is the largest value of a loss of your own: set data.loss, or leave it out")
+        return self
 
     def load(self) -> Dataset:
         """The data set, as the task that these settings make of it."""
@@ -90,7 +103,8 @@ class DataConfig(ConfigSection):
 
     def meant(self, dataset: Dataset) -> Dataset:
         """A data set that is loaded already, as the task that these settings make of it."""
-        return dataset.meant_as(self.task, self.clip)
+        made = dataset.meant_as(self.task, self.clip)
+        return made if self.loss is None else replace(made, loss=own_loss(self.loss, self.loss_max))
 
     def partitioner(self, dataset: Dataset) -> Partitioner:
         """How this data set is dealt to clients."""
@@ -116,13 +130,14 @@ class TopologyConfig(ConfigSection):
     degree: float | None = Field(default=None, gt=0, description="mean degree instead of p (er)")
     m: int | None = Field(default=None, ge=1, description="edges per new node (ba, default 3)")
     k: int | None = Field(default=None, ge=1, description="degree (regular, ws; default 4)")
-    file: str | None = Field(default=None, description="edge list, one pair per line (kind = file)")
+    file: str | None = Field(default=None, description="edge list, a pair of clients or owners per line (kind = file)")
     seed: int | None = Field(default=None, ge=0, description="graph seed; default: the run's seed")
 
-    def graph(self, clients: int, seed: int) -> Graph:
-        """The graph of a run with this seed."""
-        options = {"p": self.p, "degree": self.degree, "m": self.m, "k": self.k, "path": self.file}
-        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    def graph(self, clients: int, seed: int, names: Sequence[str] | None = None) -> Graph:
+        """The graph of a run with this seed; `names` are the clients', by which an edge list may call them."""
+        options: dict[str, Any] = {"p": self.p, "degree": self.degree, "m": self.m, "k": self.k, "path": self.file}
+        options |= {"names": names} if self.kind == "file" else {}
+        given = {name: value for name, value in options.items() if value is not None}
         return build(self.kind, clients, seed if self.seed is None else self.seed, **given)
 
 

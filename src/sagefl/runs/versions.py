@@ -14,8 +14,10 @@ LOOP = 1
 """The round loop with all that every run shares: worlds, training, mixing, measures."""
 
 METHODS: Mapping[str, int] = {
+    "da-dpfl": 2,
+    "dfca": 2,
     "dfedpgp": 2,
-    "dpfl": 2,
+    "dpfl": 3,
     "ocd-fl": 2,
     "pfeddst": 2,
     "sage-e": 2,

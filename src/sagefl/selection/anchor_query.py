@@ -21,6 +21,7 @@ class AnchorQuery(StagedSelector):
     id: ClassVar[str] = "aq-128"
     summary: ClassVar[str] = "spend the largest feasible anchor budget, commit to the empirical best"
     citation: ClassVar[str] = SAGE_PAPER
+    fidelity: ClassVar[str] = "as published"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

@@ -94,6 +94,7 @@ class BettingSelector(ProbingSelector):
     """Options and steps of a rule that bets."""
 
     citation: ClassVar[str] = "This project (beyond the SAGE paper)."
+    fidelity: ClassVar[str] = "ours: there is no paper to be true to"
     evidence: ClassVar[str] = "answers to anchor inputs"
     test: ClassVar[str]  # what the trace calls the claim
 

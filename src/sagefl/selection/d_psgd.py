@@ -2,7 +2,7 @@
 
 X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform Centralized
 Algorithms? A Case Study for Decentralized Parallel Stochastic Gradient Descent. NeurIPS 2017. arXiv:1705.09056.
-Read: nothing anew for this file; the update is common knowledge of the field.
+Read: the abstract and its public reviews; the update is as every later paper states it.
 
 Established. x_i <- sum_j W_ij x_j - step * gradient with a symmetric, doubly stochastic W over the graph.
 

@@ -94,6 +94,7 @@ def replay(
     rounds: int | None = None,
     me: Hashable = None,
     ever: int | None = None,
+    mine: float | None = None,
 ) -> Outcome:
     """What `selector` decides on a recorded (peers x anchors) matrix; peers are named 0..d-1 unless given."""
     matrix: Array = np.asarray(losses, dtype=np.float64)
@@ -102,7 +103,9 @@ def replay(
     names = tuple(range(len(matrix))) if peers is None else tuple(peers)
     if len(names) != len(matrix):
         raise DecisionError(f"{len(names)} peer names for {len(matrix)} rows of losses")
-    decision = selector.begin(names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me, ever=ever)
+    decision = selector.begin(
+        names, matrix.shape[1], seed, state=state, round=round, rounds=rounds, me=me, ever=ever, mine=mine
+    )
     while (probe := decision.request) is not None:
         if not isinstance(probe, Probe):
             raise DecisionError(

@@ -17,6 +17,8 @@ def explain(outcome: Outcome, peers: Sequence[Peer]) -> list[str]:
 
 def stage_sentence(stage: Stage, peers: Sequence[Peer]) -> str:
     """What one look showed and which test fired."""
+    if stage.test == "guard":
+        return f"{stage.anchors} anchors: {_guarded(stage)}." if stage.anchors else "The model is not finite: refused."
     parts = [_leaders(stage, peers), _certificate(stage, peers), _price(stage), _end(stage)]
     asked = f"{stage.anchors} anchors" if stage.anchors or stage.test != "memory" else "Nothing asked"
     return f"{asked}: {'; '.join(part for part in parts if part)}."
@@ -28,7 +30,8 @@ def conclusion(outcome: Outcome) -> str:
     verb = "Send to" if outcome.direction == "push" else "Pull"
     spent = f"{outcome.evaluations} evaluations" if outcome.evaluations else "no evidence bought"
     if outcome.inspected:
-        spent += f", {len(outcome.inspected)} models inspected"
+        tried = len(outcome.inspected)
+        spent += f", {tried} model{'s' * (tried > 1)} inspected"
     return f"{verb} {who}: {_why(outcome)} ({spent})."
 
 
@@ -73,13 +76,31 @@ def _end(stage: Stage) -> str:
     return ends.get(stage.fired, "nobody else is left to drop" if trimmed else _ENDS[stage.fired])
 
 
+def _guarded(stage: Stage) -> str:
+    """A received model beside the one that was accepted last."""
+    (risk,) = stage.risks or (0.0,)
+    if stage.advantage is None or stage.against is None or stage.threshold is None or stage.width is None:
+        return f"the first model, at risk {risk:.3f}: accepted"
+    (wealth,), refused = stage.against, stage.fired == Reason.HOME
+    return (
+        f"received at risk {risk:.3f}, accepted before at {risk + stage.advantage:.3f}; log-wealth {wealth:.2f} "
+        f"{'>=' if refused else '<'} {stage.threshold:.2f} needed to prove it worse by more than {stage.width:g}: "
+        f"{'refused' if refused else 'accepted'}"
+    )
+
+
 def _why(outcome: Outcome) -> str:
     last = outcome.trace[-1] if outcome.trace else None
+    if last is not None and last.test == "guard":
+        refused = "the model accepted last stays, because the one received is proven worse or is not finite"
+        return "not proven worse than the model accepted last" if outcome.peers else refused
     if last is not None and last.test == "memory" and outcome.reason == Reason.CERTIFIED:
         return "drawn among those that the evidence of all rounds leaves"
     if last is not None and last.test == "memory" and outcome.reason == Reason.HOME:
-        if outcome.inspected:
-            return "one's own model stays, because mixed with it the other raised the error on one's own anchors"
+        if last.trial is not None:
+            alone, mixed = last.trial
+            rose = f"from {alone:.3f} to {mixed:.3f}"
+            return f"one's own model stays, because mixed with the other its error on one's own anchors rose {rose}"
         return "one's own model stays, because all others are proven useless or did harm when last tried"
     if last is not None and last.test == "trim" and outcome.reason == Reason.CERTIFIED:
         reached = _reached(last)

@@ -44,9 +44,9 @@ CONTINUE: Final = "continue"
 Fired = Reason | Literal["continue"]
 
 
-def audited(meaning: str) -> Any:
-    """A field of `Stage` that the audit of a decision keeps a column for; None where a rule does not use it."""
-    return field(default=None, metadata={"meaning": meaning})
+def audited(meaning: str, only: str | None = None) -> Any:
+    """A field of `Stage` that the audit of a decision keeps a column for (in `only` such runs); None if unused."""
+    return field(default=None, metadata={"meaning": meaning, "only": only})
 
 
 @dataclass(slots=True)  # not frozen: freezing triples what making one costs, and every look makes one
@@ -55,7 +55,7 @@ class Stage:
 
     anchors: int
     fired: Fired  # what it led to
-    test: str | None = audited("what the certificate looks at: advantage, gap, wealth, trim, sign or memory")
+    test: str | None = audited("what the certificate looks at: advantage, gap, wealth, trim, sign, memory or guard")
     risks: tuple[float, ...] | None = audited("each peer's mean loss on the anchors it was asked about")
     radius: float | None = audited("r of eq:radius")
     width: float | None = audited("what the certificate compares with: 2r, or 2r(1 - 1/d) when tight")
@@ -66,6 +66,7 @@ class Stage:
     threshold: float | None = audited("log-threshold that the wealth must reach")
     against: tuple[float, ...] | None = audited("each peer's log-capital of bets that it is worse, over rounds")
     since: tuple[float, ...] | None = audited("the round, from 0, in which each peer's capital began")
+    trial: tuple[float, ...] | None = audited("error on one's own pool alone, and with the model mixed in", "memory")
     scores: tuple[float, ...] | None = None  # per peer, for rules that rank by a score of their own
 
 
@@ -185,6 +186,23 @@ class Outcome:
         doc["trace"] = tuple(_stage(s) for s in doc["trace"])
         doc["state"] = decode(doc["state"])
         return cls(**doc)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The bytes, by kind, and the models of one client in one round."""
+
+    probe_inputs: int = 0
+    probe_answers: int = 0
+    models: int = 0
+    control: int = 0
+    merged: int = 0
+    transferred: int = 0
+
+    @property
+    def total(self) -> int:
+        """All bytes."""
+        return self.probe_inputs + self.probe_answers + self.models + self.control
 
 
 def _line(stage: Stage) -> dict[str, Any]:

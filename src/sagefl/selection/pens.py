@@ -48,7 +48,7 @@ class Pens(Selector):
     )
     evidence: ClassVar[str] = "n_sampled full models on one's own training data, in phase one"
     communication: ClassVar[str] = "m / n_sampled in phase one, then 1 / 1"
-    fidelity: ClassVar[str] = "adapted: heads stay local, models move and not data; defaults are the SAGE paper's"
+    fidelity: ClassVar[str] = "adapted: heads stay local, models move and not data; the budget is the SAGE paper's"
 
     n_sampled: int = option(3, "models downloaded and evaluated a round in phase one", ge=1)
     m: int = option(2, "how many of them are merged", ge=1)
@@ -89,6 +89,7 @@ class PensOriginal(Pens):
 
     id: ClassVar[str] = "pens-original"
     summary: ClassVar[str] = "PENS with the budget of its own paper: ten models sampled, for four fifths of the run."
+    fidelity: ClassVar[str] = "adapted: heads stay local, models move and not data"
 
     n_sampled: int = Pens.preset("n_sampled", 10)
     first_phase: float = Pens.preset("first_phase", 0.8)

@@ -15,6 +15,7 @@ class RandomGossip(Selector):
 
     id: ClassVar[str] = "rg"
     summary: ClassVar[str] = "one uniformly drawn neighbour, no evidence"
+    fidelity: ClassVar[str] = "as published: the SAGE paper's baseline"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Draw one."""

@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from ..errors import UsageError
+from ..references import installed
 from .selector import Selector
 
 ENTRY_POINTS = "sagefl.selectors"
+RECOMMENDED = "sage-m:outside=home"  # where choosing may pay; nodes try models anyhow, so theirs is plain sage-m
 Entry = TypeVar("Entry")
 Built = TypeVar("Built")
 
@@ -38,7 +39,7 @@ def discover(package: str, base: type[Any], registered: dict[str, type[Any]], gr
 
 def add_entry_points(group: str, kind: str, registered: dict[str, Entry], check: Callable[[str, Any], Entry]) -> None:
     """Add what installed packages offer under the names of an entry-point group; what is broken only warns."""
-    for point in entry_points(group=group):
+    for point in installed(group):
         try:
             offered = check(point.name, point.load())
             if (taken := registered.setdefault(point.name, offered)) is not offered:

@@ -72,7 +72,7 @@ class Inspect:
     The answer is one number per peer, or with `metric="losses"` a row of per-sample losses per peer. With `groups`
     the answer is one number per group, of the *average* of its members' models; members must be among `peers`. `ME`
     may appear anywhere. `weights` weigh the models of `peers` in those averages (with `ME` among them); without, all
-    count the same.
+    count the same. What is averaged are shared blocks, under the receiver's own head, or with `whole` heads as well.
     """
 
     peers: tuple[Peer, ...]
@@ -80,6 +80,7 @@ class Inspect:
     metric: Metric = "ce"
     groups: tuple[tuple[Peer, ...], ...] | None = None
     weights: tuple[float, ...] | None = None
+    whole: bool = False
 
     @property
     def models(self) -> tuple[Peer, ...]:
@@ -94,7 +95,7 @@ class Inspect:
     @property
     def key(self) -> Hashable:
         """What is measured, whoever is asked."""
-        return "inspect", self.split, self.metric, self.groups is None, self.weights
+        return "inspect", self.split, self.metric, self.groups is None, self.weights, self.whole
 
     def only(self, entries: tuple[Any, ...]) -> Inspect:
         """The same inspection of some of its entries."""

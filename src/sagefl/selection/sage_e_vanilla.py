@@ -24,6 +24,7 @@ from .requests import Array, Mask
 from .selector import Deciding, Draws, Hood
 from .staged import CertifiedSelector, Look, pairwise_stages
 
+GRADED = "the sign test is about losses that are 0 or M = {bound:g}: use sage-e instead"
 TINY = 5e-324  # the smallest positive float: p-values below it still have a logarithm
 
 
@@ -42,6 +43,7 @@ class SageEVanilla(CertifiedSelector):
     id: ClassVar[str] = "sage-e-vanilla"
     summary: ClassVar[str] = "certify the best peer against every other by exact sign tests"
     citation: ClassVar[str] = "This project (beyond the SAGE paper)."
+    fidelity: ClassVar[str] = "ours: there is no paper to be true to"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
     def __post_init__(self) -> None:
@@ -80,11 +82,17 @@ class SageEVanilla(CertifiedSelector):
         """What every p-value must not exceed: delta/(d L)."""
         return self.delta / (len(hood.peers) * self.stage_count(hood))
 
+    def suited(self, *, latents: bool, graded: bool = False) -> SageEVanilla:
+        """The rule itself; errors of values are neither 0 nor M."""
+        if graded:
+            raise UsageError(GRADED.format(bound=self.loss_bound))
+        return self
+
     def errors(self, losses: Array) -> Mask:
         """Which answers were wrong; losses that are neither 0 nor M (or M in float32) have no sign test."""
         wrong: Mask = (losses == self.loss_bound) | (losses == float(np.float32(self.loss_bound)))
         if not (wrong | (losses == 0)).all():
-            raise UsageError(f"the sign test is about losses that are 0 or M = {self.loss_bound:g}: use sage-e instead")
+            raise UsageError(GRADED.format(bound=self.loss_bound))
         return wrong
 
 

@@ -102,7 +102,9 @@ class SageM(ProbingSelector):
     id: ClassVar[str] = "sage-m"
     summary: ClassVar[str] = "remember: bet on a few anchors a round until peers are proven better or worse than a draw"
     citation: ClassVar[str] = "This project (beyond the SAGE paper)."
+    fidelity: ClassVar[str] = "ours: there is no paper to be true to"
     evidence: ClassVar[str] = "answers to a few anchor inputs, remembered over rounds"
+    remembers: ClassVar[bool] = True
 
     kind: str = option(
         "auto", "what peers answer; auto: latents where the model has them, else labels", choices=_kinds_and_auto
@@ -145,7 +147,7 @@ class SageM(ProbingSelector):
         """To prove peers useless. Of graded losses nobody can say it yet."""
         return self.useless < 1 and self.loss == "error"
 
-    def suited(self, *, latents: bool) -> SageM:
+    def suited(self, *, latents: bool, graded: bool = False) -> SageM:
         """The rule for models that have latents, or that have none."""
         return self if self.kind != "auto" else replace(self, kind="latents" if latents else "labels")
 
@@ -200,6 +202,7 @@ class SageM(ProbingSelector):
         """Pull, try the mix on one's own pool, keep it or stay at home; whoever did much harm waits for a recheck."""
         mine, mixed = yield Inspect((peer,), "anchor", "error", groups=((ME,), (ME, peer)))
         memory = memory.tried(peer, harmful=bool(mixed - mine > self.margin))
+        stage = replace(stage, trial=(float(mine), float(mixed)))
         if mixed <= mine:
             return self.take(peer, reason, stage, capital, memory)
         return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))

@@ -22,6 +22,7 @@ class SageNF(VanillaSage):
     id: ClassVar[str] = "sage-nf"
     summary: ClassVar[str] = "as sage-vanilla, but commits to the empirical best when unresolved"
     citation: ClassVar[str] = SAGE_PAPER
+    fidelity: ClassVar[str] = "as published"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
     def unresolved(self, look: Look, r: float, trace: list[Stage], hood: Hood, rng: Draws) -> Exchange:

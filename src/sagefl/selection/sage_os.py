@@ -27,6 +27,7 @@ class SageOS(CertifiedSelector):
     id: ClassVar[str] = "sage-os"
     summary: ClassVar[str] = "certify against gossip; stop when more evidence cannot repay its cost"
     citation: ClassVar[str] = SAGE_PAPER
+    fidelity: ClassVar[str] = "as published: Algorithm 1 and the price in the text"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
     probe_cost: float = option(
@@ -74,5 +75,6 @@ class SageOSTable(SageOS):
 
     id: ClassVar[str] = "sage-os-table"
     summary: ClassVar[str] = "SAGE-OS at the cumulative price that the paper's evidence table follows"
+    fidelity: ClassVar[str] = "ours: the price that the paper's table implies and its text does not"
 
     cost: Literal["incremental", "cumulative"] = SageOS.preset("cost", "cumulative")

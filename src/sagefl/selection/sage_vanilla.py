@@ -21,6 +21,7 @@ class VanillaSage(CertifiedSelector):
     id: ClassVar[str] = "sage-vanilla"
     summary: ClassVar[str] = "certify the best against its runner-up; gossip when all anchors leave it open"
     citation: ClassVar[str] = SAGE_PAPER
+    fidelity: ClassVar[str] = "as published"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

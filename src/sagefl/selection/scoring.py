@@ -14,12 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from .own_loss import OwnLoss
 
 Answers = npt.NDArray[Any]
 Head = Callable[[Answers], Any]  # the receiver's own head: latents in, a tensor of logits out
@@ -38,15 +41,20 @@ class BadAnswerError(ValueError):
 class Outputs:
     """What a model says about one input: so many classes, and a latent of so many numbers (0: it has none).
 
-    In regression `classes` is the number of values, and `clip` is where their errors are cut off.
+    In regression `classes` is the number of values, and `clip` is where their errors are cut off. `own` is a loss of
+    the user's, by which answers are scored instead.
     """
 
     classes: int
     latent: int = 0
     clip: float | None = None
+    own: OwnLoss | None = None
 
     def form(self, asked: Scoring) -> Scoring:
         """The form that a rule's question takes here: of values, their clipped errors instead of wrong labels."""
+        return self._of_kind(asked) if self.own is None else self.own.form(self._of_kind(asked))
+
+    def _of_kind(self, asked: Scoring) -> Scoring:
         if self.clip is None:
             if isinstance(asked, _OfValues):
                 raise UsageError(f"{asked} is for regression, and these are classes: ask for labels, probs or latents")
@@ -65,6 +73,8 @@ class Scoring(ABC):
     part: ClassVar[str] = "forward"  # which function of the peer's model computes it
     at_home: ClassVar[bool] = False  # whether the receiver's own head must look at it
     private: ClassVar[bool] = False  # whether randomised response can protect it
+    predicts: ClassVar[str] = ""  # what the loss is a function of: labels, probabilities or values
+    nameable: ClassVar[bool] = True  # whether a rule's options can ask for it
     registered: ClassVar[dict[tuple[str, str], Scoring]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -109,6 +119,14 @@ class Scoring(ABC):
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """Losses in [0, 1]; `head` is there where `at_home` asks for it."""
 
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """What the answers say about the targets, for a loss of the user's own."""
+        raise UsageError(f"{self} cannot be scored by data.loss: it says nothing that a loss could be a function of")
+
+    def is_for(self, asked: Scoring) -> bool:
+        """Whether what is scored in this form is what a rule asks for, as it turns out for values or labels."""
+        return type(self) is type(asked)
+
     def on_values(self, clip: float) -> Scoring:
         """The same question where models predict values; a form that has no such counterpart refuses."""
         raise UsageError(f"{self} is for classes, and these models predict values: ask for values")
@@ -144,7 +162,8 @@ def sent_as(wire: int) -> Scoring | None:
 
 
 def _forms() -> list[Scoring]:
-    return sorted(Scoring.registered.values(), key=lambda form: form.number)
+    """Those that can be asked for by name."""
+    return sorted((form for form in Scoring.registered.values() if form.nameable), key=lambda form: form.number)
 
 
 # Labels ---------------------------------------------------------------------------------------------------------------
@@ -159,6 +178,7 @@ class LabelErrors(Scoring):
     number: ClassVar[int] = 0
     wire: ClassVar[int] = 0
     private: ClassVar[bool] = True
+    predicts: ClassVar[str] = "labels"
 
     def answer(self, out: Any) -> Answers:
         """The class with the largest logit."""
@@ -181,6 +201,10 @@ class LabelErrors(Scoring):
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """0-1 errors."""
         return np.asarray(answers != truth)
+
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """The labels."""
+        return answers
 
     def on_values(self, clip: float) -> Scoring:
         """A prediction is a value."""
@@ -238,11 +262,16 @@ class LatentErrors(_Latents):
 
     loss: ClassVar[str] = "error"
     number: ClassVar[int] = 1
+    predicts: ClassVar[str] = "labels"
 
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """0-1 errors."""
+        return np.asarray(self.predicted(answers, head) != truth)
+
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """The labels that one's own head makes of them."""
         assert head is not None
-        return np.asarray(np.asarray(head(answers).argmax(1)) != truth)
+        return np.asarray(head(answers).argmax(1))
 
     def on_values(self, clip: float) -> Scoring:
         """The error of what one's own head predicts from them."""
@@ -254,11 +283,17 @@ class LatentCrossEntropy(_Latents):
 
     loss: ClassVar[str] = "ce"
     number: ClassVar[int] = 2
+    predicts: ClassVar[str] = "probabilities"
 
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """Scaled to [0, 1]."""
         assert head is not None
         return clipped_surprise(np.asarray(head(answers).log_softmax(1).numpy()), truth)
+
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """The probabilities of one's own head."""
+        assert head is not None
+        return np.asarray(head(answers).softmax(1).numpy())
 
     def on_values(self, clip: float) -> Scoring:
         """The squared error of what one's own head predicts from them."""
@@ -292,10 +327,15 @@ class ProbabilityErrors(_Probabilities):
 
     loss: ClassVar[str] = "error"
     number: ClassVar[int] = 3
+    predicts: ClassVar[str] = "labels"
 
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """0-1 errors."""
-        return np.asarray(answers.argmax(1) != truth)
+        return np.asarray(self.predicted(answers) != truth)
+
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """The most probable labels."""
+        return np.asarray(answers.argmax(1))
 
     def on_values(self, clip: float) -> Scoring:
         """A prediction is a value."""
@@ -307,10 +347,15 @@ class ProbabilityCrossEntropy(_Probabilities):
 
     loss: ClassVar[str] = "ce"
     number: ClassVar[int] = 4
+    predicts: ClassVar[str] = "probabilities"
 
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """Scaled to [0, 1]."""
         return clipped_surprise(answers, truth)
+
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """The probabilities."""
+        return np.asarray(np.exp(answers))
 
     def on_values(self, clip: float) -> Scoring:
         """The smooth loss of a value is its square."""
@@ -332,6 +377,7 @@ class _OfValues(_Floats):
     """Predicted values and how far they are from the truth, in the mean over a sample's outputs, cut off at `clip`."""
 
     power: ClassVar[int] = 1  # of the error
+    predicts: ClassVar[str] = "values"
     clip: float = 1.0
 
     def on_values(self, clip: float) -> Scoring:
@@ -340,10 +386,24 @@ class _OfValues(_Floats):
 
     def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
         """Errors in units of the clip, squared or not; what is not a number is as wrong as can be."""
-        predicted = answers if head is None else np.asarray(head(answers).numpy())
-        apart = np.abs(predicted.reshape(truth.shape).astype(np.float64) - truth).reshape(len(truth), -1).mean(axis=1)
+        predicted = self.predicted(answers, head).reshape(truth.shape).astype(np.float64)
+        apart = np.abs(predicted - truth).reshape(len(truth), -1).mean(axis=1)
         clipped = np.minimum(np.nan_to_num(apart, nan=self.clip), self.clip) / self.clip
         return np.asarray(clipped if self.power == 1 else clipped**self.power)
+
+    def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
+        """The values, a row per sample, or those of one's own head."""
+        values = answers if head is None else np.asarray(head(answers).numpy())
+        return values.reshape(len(answers), -1)
+
+    def is_for(self, asked: Scoring) -> bool:
+        """A question for labels, say, becomes one for values."""
+        if isinstance(asked, _OfValues):
+            return super().is_for(asked)
+        try:
+            return type(asked.on_values(self.clip)) is type(self)
+        except ValueError:
+            return False
 
 
 class ValueErrors(_OfValues):
@@ -391,13 +451,3 @@ class LatentValueSquares(_LatentValues):
     loss: ClassVar[str] = "squared"
     number: ClassVar[int] = 8
     power: ClassVar[int] = 2
-
-
-def answers_question(recorded: Scoring, asked: Scoring) -> bool:
-    """Whether what was recorded is what a rule asks for, in the form that the question takes for values or labels."""
-    if not isinstance(recorded, _OfValues) or isinstance(asked, _OfValues):
-        return type(recorded) is type(asked)
-    try:
-        return type(asked.on_values(recorded.clip)) is type(recorded)
-    except ValueError:
-        return False

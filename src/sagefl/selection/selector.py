@@ -88,9 +88,10 @@ class Selector(ABC):
     summary: ClassVar[str] = ""  # one line for lists
     citation: ClassVar[str] = ""
     evidence: ClassVar[str] = "none"  # what it asks of peers
+    remembers: ClassVar[bool] = False  # whether it goes by earlier rounds and by `ever`, `price` and `mine` of a hood
     communication: ClassVar[str] = "1 / 1"  # models merged / transferred per client-round
     fidelity: ClassVar[str] = (
-        ""  # to its paper: "as published", "adapted: how and why", "inspired by: why" (not ranked)
+        ""  # to its paper: "as published", "adapted: how and why", "inspired by: why" (not ranked); "ours" has none
     )
     pushes: ClassVar[bool] = False  # sends its model to those it chooses, instead of asking for theirs
     registered: ClassVar[dict[str, type[Selector]]] = {}
@@ -131,8 +132,11 @@ class Selector(ABC):
         """Whether it makes use of the risk of one's own model (`Hood.mine`), so that drivers work it out."""
         return False
 
-    def suited(self, *, latents: bool) -> Selector:
-        """The rule for models that have latents, or have none; only a rule that leaves the choice open differs."""
+    def suited(self, *, latents: bool, graded: bool = False) -> Selector:
+        """The rule for models with or without latents, and for losses that are graded even where labels are asked for.
+
+        Only a rule that leaves the choice open differs; one that cannot work there refuses.
+        """
         return self
 
     def restarted(self) -> Selector:

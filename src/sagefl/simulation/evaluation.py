@@ -14,7 +14,7 @@ from ..learning.measuring import measure
 from ..learning.tasks import Answer, Ensemble, Gram, Score
 from ..runs.columns import Errors, Evaluated, Evaluation, evaluation
 from ..selection import Outcome, Selector
-from ..selection.scoring import LABEL_ERRORS, Scoring
+from ..selection.scoring import Scoring
 from .engines import Engine
 from .world import World
 
@@ -62,8 +62,9 @@ def evaluate(
     ensembles: Mapping[int, Ensemble] | None = None,
 ) -> Evaluation | Errors:
     """Evaluate all clients, each on its test images and on its own samples: their rows, or the mixtures they form."""
-    own = dict(enumerate(world.evaluation_sets))
-    return evaluation(measure(engine, world.targets, dict(enumerate(tests)), own, ensembles))
+    own = dict(enumerate(world.own_tests or world.evaluation_sets))
+    tested = world.own_tests is not None
+    return evaluation(measure(engine, world.targets, dict(enumerate(tests)), own, ensembles, tested=tested))
 
 
 def diversity(world: World, engine: Engine) -> float | None:
@@ -110,7 +111,7 @@ def check_proxy(
     for client in receivers:
         for peer in peers[client]:
             asked[peer, rounds[client] - ages.get((client, peer), 0)].append(client)
-    prediction, form = world.form(LABEL_ERRORS), world.form(rule.scoring)
+    prediction, form = world.prediction, world.form(rule.scoring)
     predicted = _risks(world, engine, rounds, asked, prediction)
     scored = predicted if form == prediction else _risks(world, engine, rounds, asked, form)
     return {

@@ -159,7 +159,7 @@ class Piloting:
     def _answers(self) -> Errors:
         """[receiver, peer, sample]: everybody's errors on everybody's samples, one's own on the diagonal."""
         clients, truth = self.world.clients, self.world.dataset.train_y
-        form = self.world.form(LABEL_ERRORS)
+        form = self.world.prediction
         everything = np.concatenate(self.samples)
         ends = np.cumsum([len(s) for s in self.samples])[:-1]
         found = np.full((clients, clients, max(map(len, self.samples))), np.nan)

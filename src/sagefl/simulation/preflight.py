@@ -51,14 +51,21 @@ def _line(world: World, degrees: np.ndarray, anchors: np.ndarray, methods: Seque
     moved = pulls * world.sizes.shared_block
     asked = int((degrees * np.minimum(anchors, 128)).sum()) * rounds * world.sizes.anchor_input
     seconds = _training_seconds(world, samples) * rounds * runs / max(workers, 1)
-    clip = world.dataset.clipped_at
-    kind = "" if clip is None else f"Regression: for certificates errors are cut off at {clip:.4g}. "
+    kind = _of_certificates(world)
     return (
         f"{kind}Per client: neighbours {_span(degrees)}, anchors {_span(anchors)}, training samples {_span(samples)}. "
         f"{rounds} rounds move {_bytes(moved)} of models if each pulls one"
         f", and up to {_bytes(asked)} of anchors; training takes about {_time(seconds)}"
         f"{f' for all {runs} methods' if runs > 1 else ''}."
     )
+
+
+def _of_certificates(world: World) -> str:
+    """Which loss they are about, where it is not 0-1 error."""
+    clip, own = world.dataset.clipped_at, world.dataset.loss
+    if own is not None:
+        return f"Certificates are about {own.name}, in [0, {own.most:g}]. "
+    return "" if clip is None else f"Regression: for certificates errors are cut off at {clip:.4g}. "
 
 
 def _graph(world: World, degrees: np.ndarray) -> Iterator[str]:

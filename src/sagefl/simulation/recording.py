@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..exchange import ExchangeLayer
-from ..exchange.accounting import Traffic
+from ..exchange import ExchangeLayer, Traffic
 from ..runs.columns import Decided, Evaluated, Writer
 from ..runs.recording import Recorder
 from ..runs.rundir import RunDirectory
@@ -38,13 +37,15 @@ class Round:
 class SimulationRecorder(Recorder):
     """The tables of a simulated run."""
 
-    def __init__(self, directory: RunDirectory, world: World, layer: ExchangeLayer) -> None:
+    def __init__(self, directory: RunDirectory, world: World, layer: ExchangeLayer, *, memory: bool = False) -> None:
         special: dict[Writer, bool] = {
             "private": world.mechanism is not None,
             "world": world.special,
             "clock": world.machines is not None,
             "async": world.config.clock.schedule == "async",
             "values": world.dataset.task == "regression",
+            "named": world.names is not None,
+            "memory": memory,
         }
         super().__init__(directory, *(writer for writer, has in special.items() if has))
         self.world, self.layer = world, layer
@@ -56,6 +57,9 @@ class SimulationRecorder(Recorder):
         if measured is not None:
             for row in {row["client"]: row for row in rows}.values():  # the last one of each
                 row["eval_gain"] = measured.gain(row["client"]) if row["chosen"] else None
+        if (names := self.world.names) is not None:
+            for row in rows:
+                row |= {"owner": names[row["client"]], "chosen_owners": [names[p] for p in row["chosen"] or ()]}
         self.decisions.add(rows)
         facts: dict[str, Any] = {"train_loss": float(np.mean(happened.losses)), **happened.facts}
         facts |= {"round": happened.number, "samples": happened.samples, **privacy}
@@ -67,14 +71,15 @@ class SimulationRecorder(Recorder):
             facts |= {"test_images": measured.test_images, "diversity": measured.diversity}
             if self.world.config.evaluation.mechanisms:
                 facts["pull_gini"] = self._concentration(happened.number)
-        return self.enter(rows, evaluated, range(self.world.clients), **facts)
+        return self.enter(rows, evaluated, range(self.world.clients), names, **facts)
 
     def say_diverged(self, number: int, losses: Mapping[int, float]) -> None:
         """Whose training loss is no longer a number, when it first happens."""
         new = {k for k, loss in losses.items() if not isfinite(loss)} - self._diverged
         if new:
             self._diverged |= new
-            told = f"client{'s' if len(new) > 1 else ''} {', '.join(map(str, sorted(new)[:8]))}"
+            called = [str(k) if self.world.names is None else self.world.names[k] for k in sorted(new)]
+            told = f"client{'s' if len(new) > 1 else ''} {', '.join(called[:8])}"
             why = f"training of {told}{' and others' if len(new) > 8 else ''} diverged: the loss is not a number"
             logger.warning("round %d: %s; lower training.learning_rate, or scale the data", number + 1, why)
             self.directory.event("diverged", round=number + 1, clients=sorted(new))
@@ -82,7 +87,15 @@ class SimulationRecorder(Recorder):
     def summary(self) -> dict[str, Any]:
         """The run in a few numbers, with whom was pulled where that is recorded."""
         pulls = self.world.truth.pulls(self.decisions.frame().iter_rows(named=True)) if self.world.special else {}
-        return super().summary() | pulls
+        return super().summary() | pulls | self._weakest()
+
+    def _weakest(self) -> dict[str, str]:
+        """The name of the client that is worst on its own data in the end, where clients have names."""
+        if self.world.names is None:
+            return {}
+        last = self.clients.frame().filter(pl.col("round") == pl.col("round").max())
+        own, worst = ("own_mae", pl.Expr.max) if "own_mae" in last.columns else ("own_accuracy", pl.Expr.min)
+        return {"weakest": str(last.filter(pl.col(own) == worst(pl.col(own)))["owner"][0])} if last.height else {}
 
     def traffic(self, client: int, decision: Decision) -> Traffic:
         """What a decision and its exchange cost."""

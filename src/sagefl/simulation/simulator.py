@@ -22,6 +22,7 @@ from ..runs.columns import Errors, Evaluated, Evaluation
 from ..runs.config import Execution, RunConfig
 from ..runs.files import RunError, explained, write_text
 from ..runs.losses import Recorded, losses_path, write_losses
+from ..runs.names import write_names
 from ..runs.recording import Clock
 from ..runs.rundir import RunDirectory
 from ..runs.truth import write_truth
@@ -89,7 +90,10 @@ class Simulator:
 
     def _begin_with(self, fresh: Method) -> None:
         """Reset everything that accumulates over rounds."""
-        self.method = fresh.answered_privately(self.world.mechanism).suited(latents=self.world.has_latents)
+        graded = self.world.dataset.clipped_at is not None
+        self.method = fresh.answered_privately(self.world.mechanism)
+        self.method.suited(latents=self.world.has_latents, graded=graded)
+        self.world.try_loss(self.method.selector.scorings)
         if self.method.needs_truth:
             self.method.tell(self.world.truth.helps)
         self._price = self.world.sizes.price(self.method.selector.scoring)
@@ -98,7 +102,8 @@ class Simulator:
             self.privacy = PrivacyLedger(how.epsilon, self.world.clients)
         self.states: dict[int, State] = {}
         self.timing = self._new_clock()
-        self.recorder = SimulationRecorder(self.directory, self.world, self.method.exchange)
+        memory = self.method.selector.remembers
+        self.recorder = SimulationRecorder(self.directory, self.world, self.method.exchange, memory=memory)
 
     def _new_clock(self) -> RoundClock | OwnPace | None:
         """Virtual time from its beginning, where the config has a clock."""
@@ -139,6 +144,7 @@ class Simulator:
             self.directory.prepare(self.config, **_described(engine))
             with self.directory.locked(), stoppable(self._asked):
                 write_truth(self.directory.path, self.world.truth)
+                write_names(self.directory.path, self.world.names)
                 return self._run(engine)
         finally:
             engine.close()

@@ -268,7 +268,8 @@ class Waves:
             at = {p: i for i, p in enumerate(wanted)}
             groups = None if asked.groups is None else [[at[p] for p in g] for g in asked.groups]
             number = self.sight.round(client)
-            tasks.append(InspectModels(client, number, models, groups, indices, asked.metric, asked.weights))
+            what = (asked.metric, asked.weights, asked.whole)
+            tasks.append(InspectModels(client, number, models, groups, indices, *what))
         for decision, answer in zip(decisions.values(), self.engine.map(tasks), strict=True):
             decision.answer(answer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import prod
 
@@ -25,7 +25,7 @@ from ..runs.config import RunConfig
 from ..runs.sections import ConfigError, WorldConfig
 from ..runs.truth import Truth
 from ..selection.private import RandomisedResponse
-from ..selection.scoring import Outputs, Scoring
+from ..selection.scoring import LABEL_ERRORS, Outputs, Scoring
 from ..topology import Always, Availability, Bernoulli, Churn, Graph, Links, Misbehaviour, Trace, View, neighbourhoods
 
 
@@ -51,14 +51,14 @@ class World:
         """The world that a config describes; pass `dataset` if it is already loaded."""
         dataset = config.data.load() if dataset is None else config.data.meant(dataset)
         seed, clients = config.seed, config.clients
-        graph = config.topology.graph(clients, seed)
+        graph = config.topology.graph(clients, seed, config.names(dataset))
         federation, grouping = config.dealt(dataset, graph)
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
         trial = try_out(model, dataset.train_x, dataset.train_y, dataset.classes)
         _check_batches(config, federation, lone=trial.lone)
         exchanged = config.model.buffers == "exchanged"
         layout = Layout.of(model, config.model.shared, trial.state, exchange_state=exchanged)
-        return cls(
+        made = cls(
             config=config,
             federation=federation,
             graph=graph,
@@ -74,11 +74,18 @@ class World:
             machines=config.clock.made(clients, seed),
             lone=trial.lone,
         )
+        _ = made.own_tests  # refuses an owner without any
+        return made
 
     @property
     def dataset(self) -> Dataset:
         """The data."""
         return self.federation.dataset
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """What the clients are called; None if they have numbers only."""
+        return self.federation.names if self.config.data.partition == "owners" else None
 
     @property
     def clients(self) -> int:
@@ -131,6 +138,17 @@ class World:
         return [roles.eval for roles in self.federation.roles]
 
     @cached_property
+    def own_tests(self) -> Sequence[npt.NDArray[np.int64]] | None:
+        """Each client's own test samples, as its group sees them; None where test samples are everybody's."""
+        parts = self.federation.own_tests() if self.config.data.partition == "owners" else None
+        if parts is None or self.grouping is None:
+            return parts
+        tested = self.dataset.test_owners
+        assert tested is not None
+        seen = (self.grouping.tests[group] for group in self.truth.groups)
+        return [whole[np.isin(whole % len(tested), part)] for whole, part in zip(seen, parts, strict=True)]
+
+    @cached_property
     def truth(self) -> Truth:
         """What only references, records and readers may know."""
         known = self.grouping
@@ -142,9 +160,8 @@ class World:
 
     @property
     def special(self) -> bool:
-        """Whether whom clients pull is recorded: there are groups, noisy labels, free riders or stale peers."""
-        new = self.misbehaviour.rides_free or self.misbehaviour.history > 0
-        return new or self.config.world != WorldConfig()
+        """Whether whom clients pull is recorded: there are groups, noisy labels or somebody who misbehaves."""
+        return bool(self.truth.misbehaving) or self.config.world != WorldConfig()
 
     def test_sets(self, last: bool) -> list[npt.NDArray[np.int64]]:
         """The test images on which an evaluation tests each client: those of its group."""
@@ -157,23 +174,33 @@ class World:
         """The data as tensors; with `shared_memory` workers see the same pages."""
         d, shards = self.dataset, [roles.train for roles in self.federation.roles]
         arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
-        return Corpus.of(arrays, d.classes, shards, clip=d.clipped_at, shared_memory=shared_memory)
+        return Corpus.of(arrays, d.classes, shards, clip=d.clipped_at, own=d.loss, shared_memory=shared_memory)
 
     @property
     def targets(self) -> Targets:
         """How outputs are compared with targets."""
-        return targets_of(self.dataset.classes, self.dataset.clipped_at)
+        return targets_of(self.dataset.classes, self.dataset.clipped_at, self.dataset.loss)
 
     def form(self, asked: Scoring) -> Scoring:
         """What a rule asks for as models answer it in this world, before anything perturbs the answers."""
         return self.sizes.outputs.form(asked)
+
+    @property
+    def prediction(self) -> Scoring:
+        """How the peers' own predictions are judged whatever certificates are about: wrong labels, clipped errors."""
+        return replace(self.sizes.outputs, own=None).form(LABEL_ERRORS)
+
+    def try_loss(self, questions: Sequence[Scoring]) -> None:
+        """Refuse a loss of the user's own that cannot score what a rule asks for."""
+        if (own := self.dataset.loss) is not None:
+            own.try_on(questions, self.dataset.train_y, self.sizes.outputs)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Bytes of what moves in this world."""
         sample = self.dataset.train_x[:1]
         latent = prod(latent_shape(self.model, sample) or (0,))
-        outputs = Outputs(self.dataset.classes, latent, self.dataset.clipped_at)
+        outputs = Outputs(self.dataset.classes, latent, self.dataset.clipped_at, self.dataset.loss)
         return Sizes.of(self.layout, outputs, sample.nbytes, self.mechanism)
 
     @property
@@ -186,6 +213,8 @@ class World:
         """How peers perturb their labels, if they do."""
         if self.config.privacy.epsilon is not None and self.dataset.task == "regression":
             raise ConfigError("privacy.epsilon perturbs labels, and these models predict values: leave it out")
+        if self.config.privacy.epsilon is not None and self.dataset.loss is not None:
+            raise ConfigError("privacy.epsilon perturbs labels that are right or wrong: leave out data.loss")
         return self.config.privacy.response(self.dataset.classes)
 
 

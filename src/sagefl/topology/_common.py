@@ -52,8 +52,13 @@ def frozen(array: npt.ArrayLike) -> IntArray:
     return copy
 
 
-def numbered_fields(path: str | PathLike[str], what: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a text file as `(line number, fields)`, split at commas and blanks, without # comments."""
+def numbered_fields(
+    path: str | PathLike[str], what: str, *, commas_first: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a text file as `(line number, fields)`, split at commas and blanks, without # comments.
+
+    With `commas_first` blanks split only lines without commas, so that names may hold some.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as problem:
@@ -62,6 +67,10 @@ def numbered_fields(path: str | PathLike[str], what: str) -> Iterator[tuple[int,
     except UnicodeDecodeError as problem:
         raise TopologyError(f"the {what} {str(path)!r} is not UTF-8 text: {problem}") from problem
     for line, content in enumerate(text.splitlines(), start=1):
-        fields = content.split("#", 1)[0].replace(",", " ").split()
+        kept = content.split("#", 1)[0]
+        if commas_first and "," in kept:
+            yield line, [field.strip() for field in kept.split(",")]
+            continue
+        fields = kept.replace(",", " ").split()
         if fields:
             yield line, fields

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -163,8 +163,8 @@ def build(kind: str, clients: int, seed: int, *, connected: bool | None = None, 
     - `torus`: `rows` x `cols` = clients with wrap-around, by default as close to a square as possible. A side of 1
       makes a ring; a side of 2 has single edges where the wrap would double them
     - `complete`: no options; the number of edges grows with the square of clients
-    - `file`: `path` of an edge list with one `a b` or `a,b` per line, clients numbered from 0, # comments; repeated
-      edges count once
+    - `file`: `path` of an edge list with one `a b` or `a,b` per line, clients numbered from 0 or, where they have
+      `names`, by name, # comments; repeated edges count once
 
     By default graphs must be connected, except for `file`, where clients may be isolated. `connected=False` takes the
     first draw as it is. A single client is one isolated node of any kind.
@@ -334,22 +334,36 @@ def _complete(clients: int, seed: int) -> IntArray:
     return np.stack(np.triu_indices(clients, 1), axis=1)
 
 
-def _file(clients: int, seed: int, *, path: str | PathLike[str] | None = None) -> IntArray:
+def _file(
+    clients: int, seed: int, *, path: str | PathLike[str] | None = None, names: Sequence[str] | None = None
+) -> IntArray:
     if path is None:
         raise TopologyError("topology 'file' needs path, an edge list with one 'a b' pair per line")
     edges = []
-    for line, fields in numbered_fields(path, "edge list"):
+    known = {name: k for k, name in enumerate(names or ())}
+    for line, fields in numbered_fields(path, "edge list", commas_first=bool(known)):
         where = f"{str(path)!r}, line {line}"
-        if len(fields) != 2 or not all(field.isascii() and field.isdecimal() for field in fields):
-            raise TopologyError(f"{where}: expected two client numbers, 'a b' or 'a,b', got {' '.join(fields)!r}")
-        a, b = int(fields[0]), int(fields[1])
+        numbered = all(field.isascii() and field.isdecimal() for field in fields)
+        if known and len(fields) == 2 and not (numbered and not known.keys() & set(fields)):
+            if stranger := next((field for field in fields if field not in known), None):
+                raise TopologyError(f"{where}: no client is called {stranger!r}; there are {_few(list(known))}")
+            a, b = (known[field] for field in fields)
+        elif len(fields) != 2 or not numbered:
+            also = ", or two owners, 'a,b'" if known else ""
+            raise TopologyError(f"{where}: expected two client numbers, 'a b' or 'a,b'{also}, got {' '.join(fields)!r}")
+        else:
+            a, b = int(fields[0]), int(fields[1])
         if max(a, b) >= clients:
             numbers = f"they are numbered 0 to {clients - 1}"
             raise TopologyError(f"{where}: no client {max(a, b)}, {numbers}; fix the line or raise clients")
         if a == b:
-            raise TopologyError(f"{where}: client {a} is connected to itself; remove the line")
+            raise TopologyError(f"{where}: client {fields[0]} is connected to itself; remove the line")
         edges.append((a, b))
     return _pairs(edges)
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _pairs(edges: Iterable[tuple[int, int]]) -> IntArray:

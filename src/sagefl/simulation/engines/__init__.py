@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 
+from ...learning.devices import find_device
 from ...learning.training import LocalTraining
 from ...selection.registry import add_entry_points, nearest
 from ..world import World
 from .base import Engine, EngineError
 from .processes import Processes, lacking_shared_memory
 from .sequential import Sequential
-from .stacked import Stacked, find_device
+from .stacked import Stacked
 
 __all__ = [
     "ENGINES",

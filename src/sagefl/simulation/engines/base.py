@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import torch
 from torch import nn
 
 from ...errors import SageflError
@@ -64,5 +65,5 @@ def parts(world: World, hooks: LocalTraining, population: Population, *, shared_
     options = TrainingOptions(**config.training.model_dump(), rounds=config.rounds, join_last=world.lone)
     corpus = world.corpus(shared_memory=shared_memory)
     # The world's own stays a template. What makes single clients fast on a CPU knows float32 alone.
-    model = copied(world.model) if options.precision == "float32" else plain(world.model)
+    model = copied(world.model) if options.precision == "float32" else plain(world.model, torch.device("cpu"))
     return (model, world.layout, population, corpus, options, hooks, world.config.seed)

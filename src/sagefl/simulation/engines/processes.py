@@ -18,6 +18,7 @@ from ...learning.memory import keep_freed_memory
 from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
+from ...references import script_hidden
 from ..world import World
 from .base import EngineError, allocate, parts
 
@@ -43,8 +44,9 @@ class Processes:
         results: list[Any] = [None] * len(tasks)
         futures: list[tuple[list[int], Future[list[Result]]]] = []
         try:
-            for chunk in self._chunks([task.weight for task in tasks]):
-                futures.append((chunk, self._pool.submit(_work, [tasks[i] for i in chunk])))
+            with script_hidden():
+                for chunk in self._chunks([task.weight for task in tasks]):
+                    futures.append((chunk, self._pool.submit(_work, [tasks[i] for i in chunk])))
             for chunk, future in futures:
                 for i, result in zip(chunk, future.result(), strict=True):
                     results[i] = result

@@ -34,6 +34,7 @@ from ...learning.population import Population
 from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining, TrainingOptions
 from ...learning.workbench import Workbench
+from ...selection.own_loss import OwnLoss
 from ..world import World
 from .base import EngineError, LostRowsError, allocate, parts
 from .sharding import Key, NotHereError, Shard, deal
@@ -116,6 +117,7 @@ class _Kit:
     classes: int
     form: InputForm
     clip: float | None
+    own: OwnLoss | None
     training_sets: Sequence[Array]
     ages: int
     two_faced: bool
@@ -127,7 +129,7 @@ class _Kit:
         x, y, test_x, test_y = (t.numpy() for t in (corpus.train_x, corpus.train_y, corpus.test_x, corpus.test_y))
         return cls(
             model, layout, options, hooks, seed, (x, y, test_x, test_y),
-            corpus.classes, corpus.form, corpus.clip, corpus.shards,
+            corpus.classes, corpus.form, corpus.clip, corpus.own, corpus.shards,
             len(whole.snapshots), whole.voices is not whole.snapshots, dict(extras or {}),
         )  # fmt: skip
 
@@ -138,7 +140,8 @@ class _Kit:
         )
         shard = Shard(held, clients, len(self.training_sets))
         train_x, train_y, test_x, test_y = (torch.from_numpy(a) for a in self.samples)
-        corpus = Corpus(train_x, train_y, test_x, test_y, self.classes, self.training_sets, self.form, self.clip)
+        how = (self.classes, self.training_sets, self.form, self.clip, self.own)
+        corpus = Corpus(train_x, train_y, test_x, test_y, *how)
         population: Any = shard  # what a workbench does with single rows, a shard can do too
         return Workbench(self.model, self.layout, population, corpus, self.options, self.hooks, self.seed), shard
 

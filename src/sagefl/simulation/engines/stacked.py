@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
+from ...learning.devices import find_device
 from ...learning.stacked import StackedBench
 from ...learning.tasks import Result, Task
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
 from ..world import World
-from .base import EngineError, allocate, parts
+from .base import allocate, parts
 
 logger = logging.getLogger(__name__)
 
@@ -48,23 +49,3 @@ class Stacked:
     def close(self) -> None:
         """Give torch its threads back."""
         torch.set_num_threads(self._threads)
-
-
-def accelerator() -> torch.device | None:
-    """CUDA's or Apple's device, if there is one."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps") if torch.backends.mps.is_available() else None
-
-
-def find_device(name: str | None) -> torch.device:
-    """The device of a name; by default the accelerator if there is one, else the CPU."""
-    found = accelerator()
-    if name is None:
-        return found or torch.device("cpu")
-    kind, _, number = name.partition(":")
-    known = ("cpu",) if found is None else ("cpu", found.type)
-    count = torch.cuda.device_count() if kind == "cuda" else 1
-    if kind not in known or (number and not (number.isdecimal() and int(number) < count)):
-        raise EngineError(f"there is no device {name!r} here: use {' or '.join(known)}")
-    return torch.device(name)
