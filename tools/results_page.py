@@ -9,32 +9,52 @@ is not made. `tests/study/test_results_page.py` makes it again and looks for fig
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import log, sqrt
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
+from judge_scout import read, references, scored
 
+from sagefl.runs.config import RunConfig
+from sagefl.runs.environment import address
+from sagefl.runs.headroom import own_metric
 from sagefl.runs.intervals import share_interval, t_quantile
-from sagefl.study.design import Findings
+from sagefl.study.account import primary_lines, title_of
+from sagefl.study.comparing import Comparison, compare
+from sagefl.study.design import Design, Findings
 from sagefl.study.paper import PAPER
 from sagefl.study.published import SEED, published
-from sagefl.study.results import Configuration
+from sagefl.study.results import Configuration, show_method
 
 RESULTS = Path(__file__).parents[1] / "results"
 TEMPLATE = RESULTS / "README.template.md"
 MINUS = "\N{MINUS SIGN}"
+GAP = ("aq-128", "aq-128:ties=lowest-index")
+ONE_CELL = ("world", "dataset", "topology", "alpha", "method", "seed")
+SCORES = ("right", "unsure", '"choose" where there is nothing to choose', "headroom within its interval")
 
 
 class Cells:
-    """The cells of one folder, looked up by method; where several seeds or worlds have one, their mean."""
+    """The cells of some folders, looked up by method; where several seeds or worlds have one, their mean."""
 
-    def __init__(self, folder: str) -> None:
-        with (RESULTS / folder / "cells.csv").open(encoding="utf-8") as file:
-            self.rows = list(csv.DictReader(file))
+    def __init__(self, *folders: str) -> None:
+        self.rows: list[dict[str, str]] = []
+        for folder in folders:
+            with (RESULTS / folder / "cells.csv").open(encoding="utf-8") as file:
+                self.rows += csv.DictReader(file)
+        keys = Counter(tuple(r.get(key, "") for key in ONE_CELL) for r in self.rows)
+        if twice := [key for key, number in keys.items() if number > 1]:
+            raise AssertionError(f"{', '.join(folders)}: two rows for {' '.join(twice[0])}: an old and a new one?")
+
+    def outdated(self, method: str) -> bool:
+        """Whether it was run by code that has changed since."""
+        rows = [r for r in self.rows if r["method"] == method]
+        return any(r["digest"] != address(RunConfig.model_validate_json(r["config"])) for r in rows)
 
     def all(self, method: str, metric: str, **where: Any) -> list[float]:
         """A number of every cell of a method; `topology` and `seed` choose some of them."""
@@ -53,10 +73,12 @@ class Cells:
         """Their mean."""
         return fmean(self.gaps(method, metric, **where))
 
-    def probes(self, method: str) -> float:
+    def probes(self, method: str, **where: Any) -> float:
         """Probe bytes over model bytes."""
-        probes = sum(self.all(method, "probe_input_bytes")) + sum(self.all(method, "probe_answer_bytes"))
-        return probes / sum(self.all(method, "model_bytes"))
+        names = ("probe_input_bytes", "probe_answer_bytes")
+        return sum(sum(self.all(method, name, **where)) for name in names) / sum(
+            self.all(method, "model_bytes", **where)
+        )
 
     def checked(self, method: str) -> tuple[int, int]:
         """How many certificates were looked at on evaluation data, and how many of them were refuted."""
@@ -67,12 +89,67 @@ class Cells:
         )
 
 
+class Worlds(Cells):
+    """The cells of a study of worlds: accuracy by the measure that means something in each."""
+
+    def __init__(self, *folders: str) -> None:
+        super().__init__(*folders)
+        config = {r["world"]: RunConfig.model_validate_json(r["config"]) for r in self.rows}
+        self.metric = {world: own_metric(c) for world, c in config.items()}
+        self.grouped = [world for world, c in config.items() if c.world.shift != "none" and self.room(world) >= 3]
+        self.harmful = [world for world in config if self.at("local", world) - self.best(world, "rg", "oracle") >= 2]
+        self.alike = [world for world in config if abs(self.room(world)) <= 1]
+
+    def at(self, method: str, world: str, metric: str | None = None) -> float:
+        """Accuracy of a method in a world, in points, the mean over seeds."""
+        return 100 * self(method, metric or self.metric[world], world=world)
+
+    def best(self, world: str, *methods: str) -> float:
+        """The best of some methods there."""
+        return max(self.at(method, world) for method in methods)
+
+    def room(self, world: str) -> float:
+        """Headroom: the better of the two references minus gossip."""
+        return self.best(world, "oracle", "local") - self.at("rg", world)
+
+    def gain(self, method: str, world: str, metric: str | None = None) -> float:
+        """Points over gossip."""
+        return self.at(method, world, metric) - self.at("rg", world, metric)
+
+    def capture(self, method: str, world: str) -> float:
+        """The share of the headroom that a method brings."""
+        return self.gain(method, world) / self.room(world)
+
+    def over(self, what: str, method: str, worlds: Sequence[str], *more: str) -> list[float]:
+        """`gain`, `capture` or `asked` of a method in several worlds."""
+        return [getattr(self, what)(method, world, *more) for world in worlds]
+
+    def asked(self, method: str, world: str) -> float:
+        """Bytes of probes over those of the models that gossip moves."""
+        probes = self(method, "probe_input_bytes", world=world) + self(method, "probe_answer_bytes", world=world)
+        return probes / self("rg", "model_bytes", world=world)
+
+    def models(self, method: str, world: str) -> float:
+        """Bytes of models over gossip's."""
+        return self(method, "model_bytes", world=world) / self("rg", "model_bytes", world=world)
+
+    def spent(self, method: str, world: str) -> float:
+        """Bytes of probes over those of the models that the method itself moves."""
+        return self.asked(method, world) / self.models(method, world)
+
+    def per_byte(self, method: str, world: str) -> float:
+        """Points over gossip per byte, in models of gossip."""
+        return self.gain(method, world) / (self.asked(method, world) + self.models(method, world))
+
+
 class Comparisons:
     """The comparisons of one folder, by arm and outcome."""
 
     def __init__(self, folder: str) -> None:
         with (RESULTS / folder / "comparisons.csv").open(encoding="utf-8") as file:
-            self.rows = {(r["spec"], r["outcome"]): r for r in csv.DictReader(file)}
+            rows = list(csv.DictReader(file))
+        self.rows = {(r["spec"], r["outcome"]): r for r in rows}
+        self.primary = next(r for r in rows if r["primary"] == "1")
 
     def __call__(self, spec: str, outcome: str, column: str = "points") -> float:
         return float(self.rows[spec, outcome][column])
@@ -138,6 +215,135 @@ def answer(folders: Sequence[str]) -> Iterable[str]:
     return Findings.read(PAPER, [RESULTS / folder for folder in folders]).answer
 
 
+def verdicts(folder: str, file: str) -> list[str]:
+    """How scout's recorded verdicts on a study's worlds came out."""
+    return list(scored(read(RESULTS / "worlds" / file), references(RESULTS / folder / "cells.csv")))
+
+
+def shares(folder: str, file: str) -> list[str]:
+    """Of scout's verdicts the right ones, the unsure ones, those that chose in vain, and the intervals that held."""
+    told = [line.split(": ", 1)[1] for line in verdicts(folder, file) if line.split(":")[0] in SCORES]
+    return [line.replace("%", " %") for line in told]
+
+
+def misses(folder: str, file: str) -> str:
+    """The worlds in which scout was wrong or unsure."""
+    found = [line.split(";")[0].split(maxsplit=1) for line in verdicts(folder, file) if line[:5] in ("WRONG", "unsur")]
+    return " ".join(f"{mark.capitalize()}: {said}." for mark, said in found if ", seed" in said)
+
+
+def better(worlds: Worlds, method: str, rivals: Iterable[str]) -> list[str]:
+    """The worlds in which a method gains more per byte than all of its rivals."""
+    return [w for w in worlds.grouped if all(worlds.per_byte(method, w) > worlds.per_byte(r, w) for r in rivals)]
+
+
+# Studies that take days: what there is of them -----------------------------------------------------------------------
+
+
+def found(folder: str) -> Findings:
+    """What a study that comes with sagefl came to so far; the folder is named after it and its preset."""
+    study, _, preset = folder.partition("-")
+    return Findings.read(Design.read(study, preset or None), [RESULTS / folder])
+
+
+def primary(folder: str) -> list[str]:
+    """A sentence for every comparison that was named before the runs."""
+    return list(primary_lines(found(folder)))
+
+
+def state(folder: str) -> str:
+    """How many of the planned cells are there."""
+    findings = found(folder)
+    return f"{len(findings.records)} of {len(findings.design.cells)} cells"
+
+
+def interval(c: Comparison, level: float) -> str:
+    """Points, and their interval where there is one."""
+    low, high = c.difference.interval(level)
+    several = f" [{points(low)}, {points(high)}]" if c.difference.standard_error is not None else ""
+    return f"{points(c.difference.mean)}{several}"
+
+
+def gaps(folder: str) -> list[str]:
+    """AQ-128 minus gossip, a row per world; last what follows by the standard that was written down before."""
+    findings = found(folder)
+    made = [c for c in compare(findings.records, findings.trial) if c.measure == "accuracy"]
+    there = {(c.world, c.method): c for c in made}
+    rows = [
+        [str(world), *(interval(c, findings.trial.level) if (c := there.get((world, m))) else "" for m in GAP)]
+        for world in findings.trial.worlds
+    ]
+    printed = theirs(Configuration("fmnist", "er", 0.1))("aq-128", "accuracy", "rg")
+    first = next((c for c in made if c.primary), None)
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    if first is None:
+        return [*lines, "", "The first world is not there yet."]
+    size = [str(c.world) for c in made if c.difference.mean <= -2 and c.method in GAP]
+    moved = [str(c.world) for c in made if c.difference.interval(findings.trial.level)[1] < first.difference.mean]
+    accounts = f"accounted for in: {', '.join(dict.fromkeys(size))}" if size else "accounted for by none of them so far"
+    moves = f"moved in: {', '.join(dict.fromkeys(moved))}" if moved else "moved beyond the noise by none"
+    return [*lines, "", f"The published gap is {points(printed)} points; it is {accounts}; it is {moves}."]
+
+
+def levels(folder: str) -> list[str]:
+    """Whether sage-m is level with gossip in each world, by the standard that was written down before."""
+    findings, cells = found(folder), Cells(folder)
+    lines = []
+    for c in (c for c in compare(findings.records, findings.trial) if c.primary):
+        low, high = c.difference.interval(findings.trial.level)
+        probes = cells.probes(c.method, world=str(c.world))
+        inside = "inside" if low > -0.5 and high < 0.5 else "not inside"
+        cheap = "at most" if probes <= 0.02 else "more than"
+        lines.append(
+            f"- {c.world}: {interval(c, findings.trial.level)} points over {c.difference.seeds} seeds, {inside} half a "
+            f"point; probes {percent(probes)} of the models' bytes, {cheap} the 2 % that were allowed."
+        )
+    return lines
+
+
+def times(folder: str) -> list[str]:
+    """The measure of the primary comparison, a row per world and a column per method."""
+    findings = found(folder)
+    trial, measure = findings.trial, findings.trial.primary[0].measure
+    rows = [["", *map(trial.show, trial.methods)], ["---"] * (1 + len(trial.methods))]
+    for world in trial.worlds:
+        seen = [list(findings.ours.by_seed(world, m, measure).values()) for m in trial.methods]
+        rows.append([str(world), *(f"{fmean(v):.1f} ({len(v)})" if v else "" for v in seen)])
+    return [f"{title_of(measure)}, mean (seeds that got there):", "", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def situations() -> str:
+    """The table of README: three kinds of worlds, what to use there, and what that brought."""
+    worlds, peers, home = Worlds("worlds"), Worlds("culprits"), "sage-m:outside=home"
+    gains, level, harm = (
+        worlds.over("gain", method, among)
+        for method, among in ((home, worlds.grouped), ("sage-m", worlds.alike), (home, worlds.harmful))
+    )
+    share = median(worlds.over("capture", home, worlds.grouped))
+    asked = max(worlds.over("asked", home, worlds.grouped))
+    noise = [peers.gain(home, w) for w in peers.metric if w != "poison"]
+    known = f"{share:.0%} of what knowing the groups brings, for {asked:.1%} more bytes at most"
+    rows = [
+        ("everybody learns the same", "*nothing to choose*", "`rg`",
+         f"`sage-m` ends {span(level, 1)} points from gossip in {len(level)} worlds: nothing lost, nothing won"),
+        ("clients come in groups", "*choose*", f"`{home}`",
+         f"{points(median(gains), 0)} points over gossip, median of {len(gains)} worlds ({span(gains, 0)}), {known}"),
+        ("neighbours harm", "*stay at home*", f"`local`, or `{home}`",
+         f"{span(harm, 0)} points over gossip in {len(harm)} worlds"),
+        ("some peers are bad", "", f"`{home}`",
+         f"{span(noise, 1)} points over gossip if they publish noise or never trained; "
+         f"{points(peers.gain(home, 'poison'), 1)} if they answer well and hand over poison"),
+    ]  # fmt: skip
+    head = "| in your world | scout says | use | measured |\n|---|---|---|---|\n"
+    return head + "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def span(values: Sequence[float], digits: int) -> str:
+    """From the smallest to the largest."""
+    low, high = points(min(values), digits), points(max(values), digits)
+    return low if low == high else f"{low} to {high}"
+
+
 def lines(file: str) -> int:
     """How many rows a CSV has."""
     with (RESULTS / file).open(encoding="utf-8") as opened:
@@ -154,9 +360,9 @@ def level_in(values: Iterable[float]) -> int:
     return sum(abs(value) < 0.5 for value in values)
 
 
-def within_third(cells: Cells, methods: Iterable[str]) -> bool:
-    """Whether Client accuracy of all but LOCAL is within a third of a point of gossip's."""
-    return all(abs(cells.gap(m, "client")) <= 0.34 for m in methods if m != "local")
+def far_off(cells: Cells, methods: Iterable[str]) -> str:
+    """Those whose Client accuracy is more than a third of a point from gossip's."""
+    return " and ".join(show_method(m) for m in methods if abs(cells.gap(m, "client")) > 0.34)
 
 
 def same_gini(cells: Cells, methods: Iterable[str]) -> int:
@@ -164,19 +370,37 @@ def same_gini(cells: Cells, methods: Iterable[str]) -> int:
     return sum(gap == 0 for m in methods for gap in cells.gaps(m, "pull_gini"))
 
 
+def there(study: str) -> list[str]:
+    """The folders of a study."""
+    return sorted(
+        path.parent.name for path in RESULTS.glob(f"{study}*/cells.csv") if path.parent.name.split("-")[0] == study
+    )
+
+
 def render(template: str) -> str:
     """The page."""
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    printed = [path.parent.name for path in RESULTS.glob("paper*/cells.csv")]
-    folders = sorted(
-        name for name in printed if name == "paper" or name.startswith(("paper-fmnist-", "paper-cifar10-"))
+    folders = [name for name in there("paper") if name not in ("paper-smoke", "paper-laptop")]
+    given = (
+        points,
+        percent,
+        so,
+        power,
+        needed,
+        theirs,
+        answer,
+        share_interval,
+        Cells,
+        Worlds,
+        Comparisons,
+        Configuration,
     )
-    given = (points, percent, so, power, needed, theirs, answer, share_interval, Cells, Comparisons, Configuration)
-    words = (lines, all_below, level_in, within_third, same_gini)
+    words = (lines, shares, misses, better, median, all_below, level_in, far_off, same_gini)
+    running = (state, primary, gaps, levels, times)
     return environment.from_string(template).render(
-        **{function.__name__: function for function in (*given, *words)},
+        **{function.__name__: function for function in (*given, *words, *running)},
         **{
             "abs": abs,
             "all": all,
@@ -189,6 +413,7 @@ def render(template: str) -> str:
             "fmean": fmean,
         },
         paper=folders,
+        **{study: there(study) for study in ("gap", "level", "time")},
     )
 
 
