@@ -13,7 +13,7 @@ alive = (while sleep 5; do printf .; done) & dots=$$!; $(1); status=$$?; kill $$
 # Tests start hundreds of short processes: keep compiled files, also where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-lowest lint types unit lock docs setup bench clean
+.PHONY: demo test test-slow test-lowest test-neighbours lint types unit lock docs setup bench clean
 
 setup: $(STAMP)
 
@@ -57,6 +57,9 @@ test-slow: setup
 test-lowest: # the oldest versions that pyproject.toml allows, in build/lowest; torch as in constraints.txt
 	PYTHON=$(PYTHON) tools/lowest.sh build/lowest
 
+test-neighbours: # beside Flower and inside fluke, each in an environment of its own below build/
+	PYTHON=$(PYTHON) tools/neighbours.sh
+
 lock: setup
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra sim --extra study --extra node --extra view -c constraints.txt \
@@ -69,6 +72,7 @@ docs: setup
 bench: setup
 	$(BIN)/python benchmarks/decision.py
 	$(BIN)/python benchmarks/importing.py
+	$(BIN)/python benchmarks/knowing.py
 	$(BIN)/python benchmarks/memory.py
 
 clean:

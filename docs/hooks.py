@@ -10,7 +10,8 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -19,7 +20,14 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".service": "ini", ".csv": "text", "": "docker"}
-OUTSIDE = re.compile(r"\]\((?P<up>(?:\.\./)*)(?P<path>(?:docs|examples)/[^)#\s]*|[A-Z]+\.md)(?P<anchor>#[^)]*)?\)")
+OUTSIDE = re.compile(
+    r"\]\((?P<up>(?:\.\./)*)(?P<path>(?:docs|examples|results)/[^)#\s]*|[A-Z]+\.md)(?P<anchor>#[^)]*)?\)"
+)
+RESULTS = (".md", ".csv", ".svg", ".png", ".json", ".html")  # what is shown of results/; its tables are in the reports
+CODE = re.compile(r"<code>(?P<text>[^<\n]*[ -][^<\n]*)</code>")
+FIGURE = re.compile(
+    r'<svg[^>]*aria-label="(.*?)".*?id="([^"]*)-figure_1".*?<figcaption>(.*?)</figcaption>', re.S
+)  # of a study's report: title, name of its file, caption
 INSERT = re.compile(r"^<!-- insert: (?P<name>[a-z-]+) -->$", re.M)
 
 
@@ -28,6 +36,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, source in DOCUMENTS.items():
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     files.append(File.generated(config, "examples.md", content=example_files()))
+    for path in sorted((ROOT / "results").rglob("*")):
+        if path.suffix in RESULTS and path.name != "README.template.md" and path.parent.name != "tables":
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    files.append(File.generated(config, "results/figures.md", content=result_figures()))
     return files
 
 
@@ -38,11 +50,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return INSERT.sub(lambda found: INSERTS[found["name"]](), markdown)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let code wrap between words only; browsers would also break `--option` after its hyphens."""
+    return CODE.sub(lambda found: f"<code>{unbroken(found['text'])}</code>", html)
+
+
+def unbroken(code: str) -> str:
+    """Every word in an element of its own, but for those that are wider than a phone."""
+    return " ".join(f'<span class="word">{word}</span>' if len(word) < 40 else word for word in code.split(" "))
+
+
 def within_site(link: re.Match[str]) -> str:
     """Where in the site a file of the repository is found."""
     path, anchor = link["path"], link["anchor"] or ""
     if path.startswith("docs/"):
         return path.removeprefix("docs/") + anchor
+    if path.startswith("results/"):
+        return path + anchor
     if path.startswith("examples/"):
         return f"examples.md#{example_id(path)}" if (ROOT / path).is_file() else "examples.md"
     return {"README.md": "index.md"}.get(path, path.lower()) + anchor
@@ -66,6 +90,20 @@ def example_files() -> str:
             content = "".join(content.splitlines(keepends=True)[:5]) + "...\n"
         parts.append(f"## {name} {{ #{example_id(name)} }}")
         parts.append(f"````{LANGUAGES.get(path.suffix, 'text')}\n{content.rstrip()}\n````")
+    return "\n\n".join(parts) + "\n"
+
+
+# The results' figures -------------------------------------------------------------------------------------------------
+
+
+def result_figures() -> str:
+    """The figures of every study under results/, as its report has them: title, caption, picture."""
+    parts = ["# Figures of the studies", "Each with its report, which has the tables and claims beside them."]
+    for report in sorted((ROOT / "results").glob("*/report.html")):
+        name = report.parent.name
+        parts.append(f"## {name}\n\n[The whole report]({name}/report.html).")
+        for title, stem, caption in FIGURE.findall(report.read_text(encoding="utf-8")):
+            parts.append(f"![{title}]({name}/figures/{stem}.svg)\n\n{caption}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -104,7 +142,7 @@ def sections(model: Any) -> Iterator[str]:
         for key in section.keys:
             shown = "required" if key.required else "" if key.default is None else f"`{key.default!r}`"
             name = f"{section.path}.{key.name}" if section.path else key.name
-            cells = (f"`{name}`", f"`{kind(key.kind)}`", shown, key.meaning)
+            cells = (f"`{name}`", kind(key.kind), shown, key.meaning)
             yield "| " + " | ".join(map(escaped, cells)) + " |"
 
 
@@ -128,9 +166,14 @@ def escaped(cell: str) -> str:
 
 
 def kind(annotation: Any) -> str:
-    """A type as a reader would write it."""
-    name = annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else None
-    return name or re.sub(r"typing\.|Literal|\b[a-z_]+(?:\.[a-z_]+)+\.", "", str(annotation))
+    """A type as a reader would write it; where there are only a few values, these."""
+    if get_origin(annotation) is Literal:
+        return ", ".join(f"`{value!r}`" for value in get_args(annotation))
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join("nothing" if part is NoneType else kind(part) for part in get_args(annotation))
+    if isinstance(annotation, type) and not get_args(annotation):
+        return f"`{annotation.__name__}`"
+    return f"`{str(annotation).replace('typing.', '')}`"
 
 
 def methods() -> str:
@@ -192,7 +235,13 @@ def helps(command: Any, name: str, parent: Any) -> Iterator[str]:
         yield from helps(command.commands[name], name, context)
 
 
+def wire() -> str:
+    """The protocol, as it stands in the source."""
+    return f"```proto\n{(ROOT / 'src/sagefl/node/wire/node.proto').read_text(encoding='utf-8')}```"
+
+
 INSERTS: dict[str, Callable[[], str]] = {
+    "wire": wire,
     "run-config": run_config,
     "execution": execution,
     "node-config": node_config,

@@ -26,7 +26,7 @@ import sagefl
 
 optional = ("ray", "engines.ray", "__main__", "generate")  # what other extras or nobody but developers need
 names = [m.name for m in pkgutil.walk_packages(sagefl.__path__, "sagefl.")]
-wanted = [name for name in names if not name.endswith(optional)]
+wanted = [name for name in names if not name.endswith(optional) and not name.startswith("sagefl.flower")]
 for name in wanted:
     importlib.import_module(name)
 print(f"{len(wanted)} modules imported")

@@ -16,7 +16,7 @@ from typing import Any
 import sagefl
 from sagefl.api import Results, Scouting
 from sagefl.api.mapping import paint_map
-from sagefl.runs.scouting import RECOMMENDED
+from sagefl.selection.registry import RECOMMENDED
 from sagefl.study.canvas import colour, drawing, marker, tidy
 
 WORLD = Path(__file__).parent / "groups.toml"
@@ -57,12 +57,18 @@ def picture(results: Results, scouting: Scouting, sentence: str, path: Path) -> 
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
         paint_map(left, scouting)
         left.set_title("before: whose model errs on whose samples", fontsize=9)
+        ends = dict.fromkeys(METHODS, 0.0)
         for method in METHODS:
             seen = rounds.filter(rounds["method"] == method).drop_nulls("accuracy")
             x, y = seen["round"].to_list(), seen["accuracy"].to_list()
             right.plot(x, y, color=colour(method), marker=marker(method), markersize=5, label=method)
-            right.annotate(f"{method} {y[-1]:.2f}", (x[-1], y[-1]), (7, 0), textcoords="offset points", va="center")
-        right.set(xlabel="round", ylabel="accuracy on one's own group's test set", xlim=(0, x[-1] * 1.3))
+            ends[method] = y[-1]
+        below = 2.0
+        for method, end in sorted(ends.items(), key=lambda pair: -pair[1]):
+            below = min(end, below - 0.027)  # names of lines that end together are written below each other
+            right.annotate(f"{method} {end:.2f}", (x[-1] * 1.03, below), va="center", color=colour(method))
+        right.set(xlabel="round", ylabel="accuracy on one's own group's test set", xlim=(0, x[-1] * 1.42))
+        right.set_xticks(range(0, x[-1] + 1, 10))
         right.set_title("after: the same clients under four methods", fontsize=9)
         tidy(right)
         figure.suptitle(fill(sentence, 108), x=0.01, ha="left", fontsize=10)

@@ -19,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 def adapter() -> dict[str, Any]:
     pytest.importorskip(
         "fluke.algorithms.decentralized",
-        reason="fluke-fl is not installed: `pip install fluke-fl`, or make the environment of benchmarks/peers.py and "
-        "run `build/peers/bin/python -m pytest tests/docs/test_fluke_adapter.py`",
+        reason="fluke-fl is not installed here: `make test-neighbours` makes an environment for it",
         exc_type=ImportError,
     )
     return runpy.run_path(str(ROOT / "examples" / "fluke_adapter.py"))

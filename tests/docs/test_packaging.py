@@ -11,6 +11,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -31,7 +32,7 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= cited.keys()  # what the format requires
-    assert cited["version"] == sagefl.__version__ == PROJECT["version"]
+    assert cited["version"] == sagefl.__version__
     assert cited["license"] == PROJECT["license"]
     from sagefl.selection.staged import SAGE_PAPER
 
@@ -39,7 +40,7 @@ def test_the_citation_names_this_version_and_the_paper() -> None:
 
 
 def test_the_documents_that_a_project_has() -> None:
-    for name in ("LICENSE", "NOTICE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
+    for name in ("LICENSE", "NOTICE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md"):
         assert (ROOT / name).stat().st_size > 200, name
     assert "## [Unreleased]" in (ROOT / "CHANGELOG.md").read_text()
     assert (ROOT / "src" / "sagefl" / "py.typed").is_file()
@@ -70,7 +71,7 @@ def test_nothing_heavy_is_imported(code: str) -> None:
 
 def test_the_version() -> None:
     run = subprocess.run([BIN / "sagefl", "--version"], capture_output=True, text=True, timeout=60)
-    assert run.stdout == f"sagefl {PROJECT['version']}\n"
+    assert run.stdout == f"sagefl {sagefl.__version__}\n"
 
 
 @pytest.mark.parametrize(("typed", "offered"), [("sagefl de", "decide"), ("sagefl node st", "status")])
@@ -119,6 +120,26 @@ def done(*command: object) -> str:
 
 
 @pytest.mark.slow
+def test_wheel_and_sdist_pass_what_an_index_and_its_users_check(built: dict[str, Path], tmp_path: Path) -> None:
+    done(sys.executable, "-m", "venv", str(tmp_path))
+    done(tmp_path / "bin" / "pip", "install", "--quiet", "twine>=6", "check-wheel-contents>=0.6", "cffconvert>=2")
+    assert "PASSED" in done(tmp_path / "bin" / "twine", "check", "--strict", *built.values())
+    done(tmp_path / "bin" / "check-wheel-contents", built["wheel"])
+    done(tmp_path / "bin" / "cffconvert", "--validate", "--infile", ROOT / "CITATION.cff")
+
+
+@pytest.mark.slow
+def test_its_description_needs_no_file_of_the_repository(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built["wheel"]) as wheel:
+        (name,) = [n for n in wheel.namelist() if n.endswith("METADATA")]
+        metadata = wheel.read(name).decode()
+    assert "Author: The sagefl authors" in metadata
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert metadata.count("\n```") == readme.count("\n```") > 1  # the README is in it
+    assert not re.findall(r"\]\((?!https?:|#)", metadata.partition("\n\n")[2])
+
+
+@pytest.mark.slow
 def test_wheel_and_sdist_hold_what_they_should(built: dict[str, Path]) -> None:
     inside = zipfile.ZipFile(built["wheel"]).namelist()
     assert "sagefl/py.typed" in inside
@@ -145,6 +166,40 @@ def test_it_installs_in_a_clean_environment(version: str, kind: str, built: dict
     done(interpreter(version), "-m", "venv", str(home))
     pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt"]
     done(*pip, built[kind])
-    assert done(home / "bin" / "sagefl", "--version").strip() == f"sagefl {PROJECT['version']}"
+    assert done(home / "bin" / "sagefl", "--version").strip() == f"sagefl {sagefl.__version__}"
     decided = done(home / "bin" / "sagefl", "decide", ROOT / "examples" / "losses.csv")
     assert decided.endswith("Pull ada: certified by the evidence (384 evaluations).\n")
+
+
+# What it loads on a system that is not POSIX --------------------------------------------------------------------------
+
+POSIX = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog")
+IMPORT_ALL = f"""
+import importlib, pkgutil, signal, sys, warnings
+for name in {POSIX}:
+    sys.modules[name] = None  # as where there is none: an import of it fails
+for name in [n for n in vars(signal) if n.startswith("SIG") and n not in (
+        "SIGABRT", "SIGBREAK", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM", "SIG_DFL", "SIG_IGN")]:
+    delattr(signal, name)
+import sagefl
+foreign = ("flower", "engines.ray", "__main__", "distributed")  # needs flwr, Ray, which have systems of their own
+for found in pkgutil.walk_packages(sagefl.__path__, "sagefl."):
+    if not any(part in found.name for part in foreign):
+        importlib.import_module(found.name)
+        print(found.name)
+"""
+
+
+def test_what_cannot_work_there_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from sagefl.node import errors, running, status
+
+    monkeypatch.setattr(errors, "os", SimpleNamespace(name="nt"))
+    for refused in (lambda: running.run_node(tmp_path / "node.toml"), lambda: status.read_status(tmp_path)):
+        with pytest.raises(errors.NodeError, match=r"system \(nt\): run nodes in a container or in WSL"):
+            refused()
+
+
+def test_every_module_can_be_imported_without_what_only_posix_has() -> None:
+    run = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, timeout=240)
+    assert run.returncode == 0, run.stderr
+    assert {"sagefl.node.loop", "sagefl.view.server", "sagefl.simulation.simulator"} <= set(run.stdout.split())

@@ -16,9 +16,9 @@ from typer.main import get_command
 from sagefl import selectors
 from sagefl.cli import app
 from sagefl.extras import how_to_install
-from sagefl.runs.scouting import RECOMMENDED
+from sagefl.selection.registry import RECOMMENDED
 
-PAGE = ROOT / "README.md"
+PAGE, FIRST_HOUR, INSTALL = ROOT / "README.md", ROOT / "docs" / "first-hour.md", ROOT / "docs" / "install.md"
 README = text(PAGE)
 
 
@@ -31,7 +31,7 @@ def test_the_first_commands_are_the_two_that_matter() -> None:
 def test_it_begins_with_a_picture_and_a_conclusion_that_was_computed() -> None:
     """The sentence is the recorded one, and that is what its numbers say."""
     found = json.loads((ROOT / "results" / "demo" / "conclusion.json").read_text(encoding="utf-8"))
-    beginning = " ".join(README[: README.index("Certified peer selection")].split())
+    beginning = " ".join(README[: README.index("make demo")].split())
     assert "docs/images/demo.png" in beginning
     assert (ROOT / "docs" / "images" / "demo.png").is_file()
     assert found["sentence"] in beginning
@@ -42,7 +42,20 @@ def test_it_begins_with_a_picture_and_a_conclusion_that_was_computed() -> None:
     for method, points in gain.items():
         assert points == pytest.approx(100 * (ours - accuracy[method]))
         assert f"{points:+.1f} " in found["sentence"]
-    assert found["scout"] in text(PAGE)
+    assert found["scout"] in text(FIRST_HOUR)
+
+
+def test_the_table_of_situations_is_what_was_measured() -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import results_page
+    finally:
+        sys.path.pop(0)
+    assert results_page.situations() in README
+
+
+def test_it_stays_short() -> None:
+    assert len(README.split()) < 1200
 
 
 def test_the_targets_that_the_pages_name_exist() -> None:
@@ -57,8 +70,7 @@ def test_the_targets_that_the_pages_name_exist() -> None:
 
 
 def test_the_extras_it_lists_are_those_there_are_and_their_commands_exist() -> None:
-    install = README[README.index("## Install") : README.index("## In your own code")]
-    rows = [line.strip("| ").split(" | ") for line in install.splitlines() if line.startswith("| `")]
+    rows = [line.strip("| ").split(" | ") for line in text(INSTALL).splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`([a-z]+)`", row[0])]
     there = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert sorted(named) == sorted(there.keys() - {"docs"})  # that one builds the site
@@ -67,13 +79,13 @@ def test_the_extras_it_lists_are_those_there_are_and_their_commands_exist() -> N
 
 
 def test_the_way_to_install_that_it_shows_is_the_one_that_messages_and_make_give() -> None:
-    (by_hand,) = [c for b in blocks(PAGE) for c, _ in (commands(b) if b.kind == "console" else []) if "pip" in c]
+    (by_hand,) = [c for b in blocks(INSTALL) for c, _ in (commands(b) if b.kind == "console" else []) if "pip" in c]
     assert by_hand == f"pip {how_to_install('sim,view,study').split('pip ')[1]}"
     assert "pip install --quiet -c constraints.txt -e " in (ROOT / "Makefile").read_text()
 
 
 def test_the_embedding_loop_is_the_one_that_was_promised() -> None:
-    code = next(b.text for b in blocks(PAGE) if b.kind == "python")
+    code = next(b.text for b in blocks(PAGE) if b.kind == "python" and ".begin(" in b.text)
     begin = code.splitlines().index(next(line for line in code.splitlines() if ".begin(" in line))
     loop = "\n".join(code.splitlines()[begin : begin + 4])
     assert "while (probe := decision.request) is not None:" in loop
@@ -82,7 +94,8 @@ def test_the_embedding_loop_is_the_one_that_was_promised() -> None:
 
 
 def test_the_rules_it_lists_exist() -> None:
-    rules = README[README.index("## The rules") : README.index("## Others")]
+    page = text(ROOT / "docs" / "howto" / "choose-rule.md")
+    rules = page[page.index("## All rules") :]
     listed = re.findall(r"^\| `([a-z0-9-]+)` \|", rules, flags=re.M)
     assert {"sage-os", "sage-os-table", "sage-vanilla", "sage-nf", "aq-128", "rg", "local"} <= set(listed)
     assert set(listed) <= set(selectors())
@@ -95,7 +108,7 @@ def test_it_says_what_is_not_promised() -> None:
 
 
 def test_every_alternative_is_named_with_what_it_does_more() -> None:
-    table = README[README.index("## Others") : README.index("## What it does not promise")]
+    table = text(ROOT / "docs" / "others.md")
     for name in ("gossipy", "fluke", "p2pfl", "Murmura", "Flower", "decentralizepy", "NEBULA", "SONAR"):
         row = next(line for line in table.splitlines() if line.startswith(f"| [{name}]"))
         assert all(cell.strip() for cell in row.strip("|").split("|"))
@@ -133,6 +146,6 @@ def test_the_demo_prints_what_is_shown() -> None:
 
 
 def demo() -> list[str]:
-    """What the page shows of the demo."""
-    typed = [pair for b in blocks(PAGE) if b.kind == "console" for pair in commands(b)]
-    return next(shown for command, shown in typed if command == "make demo" and shown)
+    """What the first hour shows of the demo, set-up aside."""
+    typed = [pair for b in blocks(FIRST_HOUR) if b.kind == "console" for pair in commands(b)]
+    return next(shown for command, shown in typed if command == "make demo")[1:]
