@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from run_nulls import Null, Play
 
-from sagefl import Draws, Exchange, Hood, Outcome, Probe, Reason, Selector, replay
+from sagefl import Draws, Exchange, Hood, Outcome, Probe, Reason, Selector
 from sagefl.selection.outcome import State
 from sagefl.selection.pool import Capital, differences, log_e_value
 from sagefl.selection.selector import Deciding
@@ -20,6 +20,17 @@ SelectorFor = Callable[[Null], Selector]
 def certified(outcome: Outcome) -> bool:
     """Whether somebody was taken or dropped by proof, or all were; false in every world in which all are null."""
     return outcome.reason in (Reason.CERTIFIED, Reason.HOME)
+
+
+def proven(null: Null, delta: float = 0.1, directions: int = 3) -> Callable[[Outcome], bool]:
+    """Whether any certificate is held, acted upon or not; of a rule that keeps its capital as `Capital` does."""
+    needed = Capital(delta, null.degree, directions=directions).needed
+
+    def held(outcome: Outcome) -> bool:
+        capital = Capital.of(outcome.state or {}, round=0, delta=delta, peers_ever=null.degree).held
+        return any(max(h.better, h.worse, h.useless) >= needed for h in capital.values())
+
+    return held
 
 
 def false_runs(
@@ -44,12 +55,10 @@ def false_runs(
         order = play.orders()
         answers, _ = null.seen(play, np.take_along_axis(losses, order[:, None, :], axis=-1))
         for run in range(runs):
-            there = np.flatnonzero(~np.isnan(answers[run, :, 0]))
-            outcome = replay(
+            outcome = decide(
                 selector,
-                answers[run, there],
+                answers[run],
                 (play.round, run),
-                peers=there.tolist(),
                 state=states[run],
                 round=play.round,
                 rounds=rounds,
@@ -63,6 +72,20 @@ def false_runs(
                 play.capital[:2, run, peer] = holding[:2]
             play.asked[run, order[run, : outcome.anchors]] += 1
     return false
+
+
+def decide(selector: Selector, answers: np.ndarray, seed: tuple[int, ...], **world: Any) -> Outcome:
+    """The outcome on these answers, started over without whoever is silent, as a node does it; all NaN is not there."""
+    there = np.flatnonzero(~np.isnan(answers).all(axis=1)).tolist()
+    decision = selector.begin(there, answers.shape[1], seed, **world)
+    while (probe := decision.request) is not None:
+        told = answers[list(probe.peers), probe.start : probe.stop]
+        silent = {p for p, row in zip(probe.peers, told, strict=True) if np.isnan(row).any()}
+        if silent:
+            decision = decision.restart([p for p in decision.hood.peers if p not in silent])
+        else:
+            decision.answer(told)
+    return decision.outcome
 
 
 @dataclass(frozen=True)

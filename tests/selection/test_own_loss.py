@@ -30,21 +30,21 @@ def test_labels_are_scored_by_the_function_in_units_of_its_largest_value() -> No
     for asked in (LABEL_ERRORS, scoring("probs", "error")):
         form = outputs.form(asked)
         answers = form.decode(form.encode(form.answer(LOGITS), outputs), 4, outputs)
-        assert form.score(answers, TRUTH).tolist() == [0.0, 0.0, 1.0, 0.25]
+        assert form.losses(answers, TRUTH).tolist() == [0.0, 0.0, 1.0, 0.25]
         assert (form.kind, form.size(outputs)) == (asked.kind, asked.size(outputs))
 
 
 def test_a_rule_that_asks_for_cross_entropy_has_probabilities_scored() -> None:
     form = Outputs(3, own=OwnLoss("brier", brier, 2.0)).form(scoring("probs", "ce"))
     wanted = brier(LOGITS.softmax(1).numpy(), TRUTH) / 2
-    assert form.score(form.answer(LOGITS), TRUTH) == pytest.approx(wanted)
+    assert form.losses(form.answer(LOGITS), TRUTH) == pytest.approx(wanted)
 
 
 def test_latents_are_scored_by_what_ones_own_head_predicts() -> None:
     outputs = Outputs(3, latent=3, own=OwnLoss("costs", costs, 4.0))
     form = outputs.form(scoring("latents", "error"))
     assert form.at_home
-    assert form.score(LOGITS.numpy(), TRUTH, torch.from_numpy).tolist() == [0.0, 0.0, 1.0, 0.25]
+    assert form.losses(LOGITS.numpy(), TRUTH, torch.from_numpy).tolist() == [0.0, 0.0, 1.0, 0.25]
 
 
 def test_values_are_scored_as_rows() -> None:
@@ -54,7 +54,7 @@ def test_values_are_scored_as_rows() -> None:
 
     form = Outputs(1, clip=2.0, own=OwnLoss("late", late, 6.0)).form(LABEL_ERRORS)
     told = np.array([1.0, 3.0, 9.0], np.float32)
-    assert form.score(told, np.full((3, 1), 2.0, np.float32)) == pytest.approx([0.5, 1 / 6, 1.0])
+    assert form.losses(told, np.full((3, 1), 2.0, np.float32)) == pytest.approx([0.5, 1 / 6, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_values_are_scored_as_rows() -> None:
 def test_what_no_certificate_could_be_about_is_refused_in_a_sentence(function: Any, complaint: str) -> None:
     own = OwnLoss("mine", function)
     with pytest.raises(UsageError, match=complaint) as told:
-        own.try_on((LABEL_ERRORS,), TRUTH, Outputs(3, own=own))
+        Outputs(3, own=own).try_loss((LABEL_ERRORS,), TRUTH)
     assert str(told.value).startswith("data.loss mine ")
     assert "\n" not in str(told.value)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sagefl import Inspect, Outcome, Probe, RandomGossip, Reason, SageM, explain
 from sagefl.errors import UsageError
 from sagefl.selection.outcome import decode, encode
+from sagefl.selection.private import RandomisedResponse, priced_for
 
 PEERS = ("ada", "bob", "cyd", "dan")
 RISKS = {"ada": 0.1, "bob": 0.1, "cyd": 0.8, "dan": 0.8}
@@ -266,6 +267,19 @@ def test_it_comes_back_when_neighbours_become_useful() -> None:
         if t == 9:
             assert decision.outcome.reason is Reason.HOME
     assert len(decision.outcome.peers) == 1
+
+
+def test_nobody_is_useless_for_the_noise_on_its_answers() -> None:
+    """At epsilon 1 with ten classes every answer is wrong with probability .77 or more, whatever the model."""
+    mechanism = RandomisedResponse(1.0, 10)
+    assert 1 - mechanism.p == pytest.approx(0.768, abs=1e-3)
+    alike = {"a": 0.8, "b": 0.8, "c": 0.8}  # as told; in truth wrong on a fifth
+    rule = priced_for(SageM(recheck=1.0), mechanism)
+    outcomes = play(rule, 60, tuple(alike), risks=alike, ever=3, mine=0.1)
+    assert {len(o.peers) for o in outcomes} == {1}
+    assert Reason.HOME not in {o.reason for o in outcomes}
+    assert {held[4] for held in outcomes[-1].state["capital"].values()} == {0.0}  # nothing is bet
+    assert play(SageM(recheck=1.0), 60, tuple(alike), risks=alike, ever=3, mine=0.1)[-1].reason is Reason.HOME
 
 
 def test_the_bet_on_useless_by_hand() -> None:

@@ -14,7 +14,7 @@ from sagefl.selection.private import RandomisedResponse, perturbed
 from sagefl.selection.scoring import BadAnswerError, Outputs, clipped_surprise, kinds, sent_as
 
 LATENTS, PROBS = scoring("latents", "error"), scoring("probs", "ce")
-FORMS = [form for form in Scoring.registered.values() if form.nameable]  # a loss of the user's own answers as these do
+FORMS = list(Scoring.registered.values())
 COUNT = 12
 
 

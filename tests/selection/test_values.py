@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import run_nulls
 from nulls import Draw, count_false, lower_limit, upper_limit
+from real_runs import false_runs
+from run_nulls import Null, Play, Terms, evidence, false_by_round, largest_advantage, limits, rotated
 
-from sagefl import LABEL_ERRORS
+from sagefl import LABEL_ERRORS, SageM
 from sagefl.data.targets import spread
 from sagefl.selection.scoring import Outputs
 
@@ -38,3 +41,41 @@ def test_false_certification_of_regression_errors_stays_below_delta(decisions: i
 def test_without_the_clip_it_would_not() -> None:
     false = count_false(predictions(None), DEGREE, 2000, DEGREE / DELTA)
     assert lower_limit(false, 2000, LEVEL) > DELTA
+
+
+# What sage-m bets on: a pool that all peers err on alike, over the rounds of a run -----------------------------------
+
+
+def pool(degree: int, clip: float | None) -> Null:
+    """Each peer makes every other's errors once, so that over the pool they are tied exactly."""
+    errors = predictions(clip)
+
+    def losses(play: Play) -> np.ndarray:
+        return errors(play.runs, degree, play.null.anchors, play.rng)
+
+    return Null(degree, 12 * degree, rotated(losses))
+
+
+@pytest.mark.parametrize("runs", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("degree", [2, 7])
+@pytest.mark.parametrize("looks", [False, True])
+def test_runs_on_clipped_errors_rarely_certify_falsely(degree: int, runs: int, looks: bool) -> None:
+    null = pool(degree, spread(TARGETS))
+    assert largest_advantage(null, 1) < 1e-12
+    false = int(false_by_round(null, runs, Terms(looks=looks, rounds=50)).any(axis=1).sum())
+    assert limits(false, runs)[0] <= DELTA
+    assert false / runs <= DELTA
+
+
+def test_on_errors_that_are_cut_off_too_late_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: raw errors tie just as well, but a bet loses 1 at most, and to cut off the difference is a bias."""
+    monkeypatch.setattr(run_nulls, "evidence", lambda *world: np.maximum(evidence(*world), -1))
+    null = pool(7, None)
+    assert largest_advantage(null, 1) < 1e-12
+    false = int(false_by_round(null, 400, Terms(rounds=50)).any(axis=1).sum())
+    assert limits(false, 400)[0] > DELTA, false
+
+
+def test_real_decisions_of_sage_m_on_clipped_errors() -> None:
+    false = false_runs(lambda null: SageM(recheck=1.0, margin=0.0, block=null.each), pool(4, spread(TARGETS)), 60, 20)
+    assert limits(int(false.any(axis=1).sum()), 60)[0] <= DELTA

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from real_runs import Argmin, Remembering, SelectorFor, false_runs
+from real_runs import Argmin, Remembering, SelectorFor, false_runs, proven
 from run_nulls import (
     ALL,
     BY_ONE_BET,
     CASES,
+    DROP_OUTS,
     FORGETTING,
     NULLS,
     ON_THE_LINE,
@@ -302,7 +303,8 @@ def sage_m(null: Null) -> SageM:
 
 RULES: dict[str, SelectorFor] = {"the smallest rule": remembering, "sage-m": sage_m}
 DECIDED = ("tied 2", "one wrong 7", "duplicates of 8", "adaptive 7", "churn", "private, tied")
-REAL = [(rule, name) for rule in RULES for name in DECIDED] + [("sage-m", name) for name in ON_THE_LINE]
+REAL = [(rule, name) for rule in RULES for name in DECIDED]
+REAL += [("sage-m", name) for name in (*ON_THE_LINE, "rare drop-outs")]
 
 
 @pytest.mark.slow
@@ -312,9 +314,35 @@ def test_level_of_real_decisions(rule: str, name: str) -> None:
     assert limits(false, 400)[0] <= DELTA, f"{rule}, {name}: {false} of 400 runs"
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_real_decisions_in_short(rule: str) -> None:
-    assert limits(int(false_runs(RULES[rule], ALL["churn"], 40, 15).any(axis=1).sum()), 40)[0] <= DELTA
+DEFAULTS = (*DECIDED, *ON_THE_LINE, *DROP_OUTS, "pool of 8", "pool of 16", "graded", "graded, drifting")
+
+
+def false_by_default(name: str, runs: int, rounds: int) -> int:
+    """Runs in which a certificate is ever held, acted upon or not, by the rule as it comes."""
+    null = ALL[name]
+    graded = {"kind": "probs", "loss": "ce"} if null.clip < 1 else {}
+    rule = SageM(block=null.each, **graded)
+    held = proven(null, directions=2 if graded else 3)
+    return int(false_runs(lambda null: rule, null, runs, rounds, held).any(axis=1).sum())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_level_of_real_decisions_by_default(name: str) -> None:
+    """It asks for as long as its patience lasts, and then in a tenth of the rounds."""
+    low, high = limits(false_by_default(name, 400, 150), 400)
+    assert low <= DELTA, f"{name}: at least {low:.4f}"
+    assert high <= DELTA + 0.01, f"{name}: up to {high:.4f}"
+
+
+@pytest.mark.parametrize("name", ["graded", "pool of 8", "leaving when behind"])
+def test_real_decisions_by_default_in_short(name: str) -> None:
+    assert limits(false_by_default(name, 40, 15), 40)[0] <= DELTA
+
+
+@pytest.mark.parametrize(("rule", "name"), [(rule, "churn") for rule in RULES] + [("sage-m", "silent where wrong")])
+def test_real_decisions_in_short(rule: str, name: str) -> None:
+    assert limits(int(false_runs(RULES[rule], ALL[name], 40, 15).any(axis=1).sum()), 40)[0] <= DELTA
 
 
 def test_the_harness_sees_a_rule_that_errs() -> None:

@@ -120,7 +120,7 @@ class BettingSelector(ProbingSelector):
 
     @property
     def reach(self) -> int:
-        """The last look."""
+        """The anchors of the last look."""
         return self.largest
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

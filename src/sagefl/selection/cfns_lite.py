@@ -1,9 +1,10 @@
 """CFNS-lite: merge the neighbours whose data look most alike, judged by several noisy factors.
 
 Guo et al. The method of "comprehensive factors for neighbor selection (CFNS)" for decentralised federated learning.
-ACM 2024, pages 21-28 of its proceedings.
+ACM 2024, pages 21-28 of its proceedings. Read: the abstract, in the repository of its authors' university (BJUT);
+neither text nor code is public.
 
-Established, from the abstract alone (the paper is not public, hence "-lite"). A client selects neighbours with similar
+Established, from the abstract alone (hence "-lite"). A client selects neighbours with similar
 data distributions by considering several factors, helped by the graph; local differential privacy protects what
 clients communicate.
 

@@ -11,7 +11,8 @@ asked, and can be restarted on fewer peers without paying twice.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace as _replace
 from difflib import get_close_matches
 from math import isfinite
@@ -123,7 +124,7 @@ class Decision:
         self._rows: Any = slice(None)  # where the open probe's peers stand in the book
         self._pending: Mask | None = None  # what of it must be asked; None: everything
         self._missing: tuple[Any, ...] = ()  # what of an open inspection or read must be asked
-        if ledger is not None and not hood.peers:
+        if ledger is not None and not hood.peers and not selector.remembers:
             self.ledger = ledger
             self._finish(Exchange.none(Reason.FAILED, state=state))
             return
@@ -181,7 +182,7 @@ class Decision:
         A peer that drops out changes what gossip means, so the rule must run again from its first stage on those that
         are left. Rules that certify go on at half of their delta (`Selector.restarted`): however many peers drop out,
         a certificate of the whole decision is wrong with a probability below 2 delta. If nobody is left, the decision
-        ends with reason `failed`.
+        ends with reason `failed`; a rule that remembers is run once more, to hold it against those who left.
         """
         left = set(responders)
         if strangers := left - set(self.hood.peers):
@@ -222,7 +223,8 @@ class Decision:
                 self._asked = None
                 self._finish(stop.value)
                 return
-            _check_asked(asked, self.selector, self.hood, self.ledger)
+            with _blaming(self.selector):
+                _check_asked(asked, self.selector, self.hood, self.ledger)
             self._asked = asked
             if isinstance(asked, Probe):
                 self._open_probe(asked)
@@ -289,11 +291,12 @@ class Decision:
         return losses
 
     def _finish(self, exchange: Exchange) -> None:
-        _check_exchange(exchange, self.selector, self.ledger)
+        with _blaming(self.selector):
+            _check_exchange(exchange, self.selector, self.ledger)
         self._outcome = Outcome(
             exchange.peers,
             exchange.selected,
-            exchange.reason,
+            exchange.reason if self.hood.peers or not self.hood.silent else Reason.FAILED,
             exchange.weights,
             exchange.direction,
             self.anchors,
@@ -383,6 +386,17 @@ def _finite_items(answer: Any, count: int) -> list[Array]:
 # What selector authors may get wrong ----------------------------------------------------------------------------------
 
 
+@contextmanager
+def _blaming(selector: Selector) -> Iterator[None]:
+    """A rule of somebody's that asks or returns what it must not is their mistake; one of ours is a bug."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if type(selector).__module__.partition(".")[0] == __package__.partition(".")[0]:
+            raise
+        raise UsageError(str(error)) from None
+
+
 def _check_asked(asked: Any, selector: Selector, hood: Hood, ledger: Ledger) -> None:
     """Refuse a request that nobody could answer or that would dodge its price."""
     name = type(selector).__name__
@@ -412,15 +426,16 @@ def _check_words(asked: Request, name: str) -> None:
     if isinstance(asked, Inspect):
         for what, word, words in (("split", asked.split, SPLITS), ("metric", asked.metric, METRICS)):
             if word not in words:
-                raise ValueError(f"{name} inspects the {what} {word!r}; expected one of {', '.join(words)}")
-    elif isinstance(asked, Read) and asked.what not in READS and (close := _close(asked.what)):
-        raise ValueError(
-            f"{name} reads {asked.what!r}, did you mean {close[0]!r}? What a rule keeps needs another name"
-        )
+                raise ValueError(
+                    f"{name} inspects the {what} {word!r}; expected one of {', '.join(words)}{_meant(word, words, 0.6)}"
+                )
+    elif isinstance(asked, Read) and asked.what not in READS and (hint := _meant(asked.what, READS, 0.75)):
+        raise ValueError(f"{name} reads {asked.what!r}{hint} What a rule keeps needs another name")
 
 
-def _close(word: str) -> list[str]:
-    return get_close_matches(word, READS, n=1, cutoff=0.75)
+def _meant(word: str, words: Sequence[str], cutoff: float) -> str:
+    close = get_close_matches(word, words, n=1, cutoff=cutoff)
+    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _check_declared(probe: Probe, selector: Selector) -> None:

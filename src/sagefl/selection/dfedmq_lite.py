@@ -1,9 +1,10 @@
 """DFedMQ-lite: merge the neighbours of the best training quality.
 
 B. Jiang, J. Wu, G. Yue, X. Cui, J. Wang, H. H. Song. DFedMQ: Decentralized Federated Learning Based on Dynamic
-Selection Collaboration and Topology Optimization. IEEE Internet of Things Journal 2025.
+Selection Collaboration and Topology Optimization. IEEE Internet of Things Journal 2025. Read: the abstract; neither
+text nor code is public.
 
-Established, from the abstract alone (the paper is not public, hence "-lite"). Clients are selected dynamically by the
+Established, from the abstract alone (hence "-lite"). Clients are selected dynamically by the
 training quality of nodes, on a Watts-Strogatz topology, with a temporary topology per round for the exchange.
 
 Ours. Everything else. Quality is the neighbour's training loss of the round, low is good (`quality=progress`: how
@@ -51,7 +52,7 @@ class DFedMQLite(Selector):
 
     @property
     def reach(self) -> int:
-        """All that it asks about."""
+        """The anchors it asks about."""
         return self.anchors
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

@@ -45,7 +45,7 @@ _ENDS: dict[Fired, str] = {
     Reason.GATED: "nothing is proven, so gossip",
     Reason.ONLY: "a single neighbour",
     Reason.NO_ANCHORS: "no anchors to ask about",
-    Reason.HOME: "what could be pulled harms, so stay at home",
+    Reason.HOME: "pulling anybody would make one's own model worse, so stay at home",
 }
 
 _WHY = {
@@ -58,7 +58,7 @@ _WHY = {
     Reason.ONLY: "the only neighbour",
     Reason.GATED: "a random draw, because probing has not paid here lately",
     Reason.OPEN: "a random draw, because nothing is proven yet",
-    Reason.HOME: "one's own model stays, because whatever could be pulled harms",
+    Reason.HOME: "one's own model stays, because pulling anybody would make it worse",
     Reason.FAILED: "every peer stopped answering",
     Reason.NONE: "no exchange",
 }

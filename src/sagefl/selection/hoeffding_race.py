@@ -3,7 +3,7 @@
 O. Maron, A. W. Moore. Hoeffding Races: Accelerating Model Selection Search for Classification and Function
 Approximation. NIPS 1993. E. Even-Dar, S. Mannor, Y. Mansour. Action Elimination and Stopping Conditions for the
 Multi-Armed Bandit and Reinforcement Learning Problems. JMLR 7, 2006. Read: abstract and introduction of the first; of
-the second nothing; the elimination itself is textbook knowledge.
+the second a reader's public summary (aresearch.wordpress.com), which names successive elimination and its bounds.
 
 Established. Every candidate's mean loss has a Hoeffding interval; a candidate whose interval lies wholly above that of
 the best one drops out, and evaluations are spent on the others only. Since d shrinks, so does the price of a stage.

@@ -182,10 +182,15 @@ class PrivacyAccount:
 
 
 def priced_for(rule: Rule, mechanism: RandomisedResponse) -> Rule:
-    """The rule for losses under this mechanism: lambda (and a margin) times (p - q), everything else as it is."""
+    """The rule for losses under this mechanism: lambda (and a margin) times (p - q), everything else as it is.
+
+    Differences shrink by that factor, risks do not: a rule that holds peers against a fixed one is told (`noisy`).
+    """
     changes: dict[str, Any] = {
         name: getattr(rule, name) * mechanism.contrast for name in IN_RISK_UNITS if hasattr(rule, name)
     }
+    if hasattr(rule, "noisy"):
+        changes["noisy"] = True
     return dataclasses.replace(rule, **changes) if changes else rule
 
 
@@ -200,7 +205,7 @@ class PrivateLabels(LabelErrors):
         return self.mechanism.answer_bytes
 
     def encode(self, answers: npt.NDArray[Any], outputs: Outputs) -> bytes:
-        """Bits are packed."""
+        """Labels as they are, bits packed."""
         return np.packbits(answers, axis=1).tobytes() if self._bitwise else super().encode(answers, outputs)
 
     def _unpack(self, raw: bytes, count: int, outputs: Outputs) -> npt.NDArray[Any]:

@@ -18,7 +18,7 @@ class RandomGossip(Selector):
     fidelity: ClassVar[str] = "as published: the SAGE paper's baseline"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
-        """Draw one."""
+        """Draw one neighbour at random."""
         yield from ()
         if not hood.peers:
             return Exchange.none()

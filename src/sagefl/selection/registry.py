@@ -15,11 +15,12 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from ..errors import UsageError
-from ..references import installed
+from ..reading import watched
+from ..references import SELECTORS, installed
 from .selector import Selector
 
-ENTRY_POINTS = "sagefl.selectors"
 RECOMMENDED = "sage-m:outside=home"  # where choosing may pay; nodes try models anyhow, so theirs is plain sage-m
+READS_AS = {"selector": "method", "dataset": "data"}  # what a run's config calls these kinds
 Entry = TypeVar("Entry")
 Built = TypeVar("Built")
 
@@ -41,7 +42,8 @@ def add_entry_points(group: str, kind: str, registered: dict[str, Entry], check:
     """Add what installed packages offer under the names of an entry-point group; what is broken only warns."""
     for point in installed(group):
         try:
-            offered = check(point.name, point.load())
+            with watched(f"{READS_AS.get(kind, kind)} {point.name}", alone=True):
+                offered = check(point.name, point.load())
             if (taken := registered.setdefault(point.name, offered)) is not offered:
                 raise ValueError(f"the name is taken by {getattr(taken, '__qualname__', type(taken).__name__)}")
         except Exception as error:  # somebody else's broken package must not take the built-in ones away
@@ -50,7 +52,7 @@ def add_entry_points(group: str, kind: str, registered: dict[str, Entry], check:
 
 @cache
 def _discover() -> None:
-    discover(__package__, Selector, Selector.registered, ENTRY_POINTS)
+    discover(__package__, Selector, Selector.registered, SELECTORS)
 
 
 def selectors() -> dict[str, type[Selector]]:

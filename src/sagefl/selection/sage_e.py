@@ -139,11 +139,11 @@ class Gate:
 
     @classmethod
     def of(cls, state: State) -> Gate:
-        """From a client's state."""
+        """Read it from a client's state."""
         return cls(state.get("gate_total", 0.0), state.get("gate_probed", 0))
 
     def state(self) -> State:
-        """As a client's state."""
+        """Write it as a client's state."""
         return {"gate_total": self.total, "gate_probed": self.probed}
 
     def shut(self, rng: Draws) -> bool:

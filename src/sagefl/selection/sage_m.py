@@ -14,6 +14,10 @@ together; likewise "worse" and "useless". Only the receiver's own shuffle is ran
 anchors or models. It is about the pool, not about new data, and about peers that were *never* better. docs/proof.md has
 the proof.
 
+Leaving never helps: whether to ask, whom, and at what price goes by the neighbourhood with which the decision began.
+Whoever leaves before it ends, be it without an answer, after some answers or all, or when its model is fetched or
+tried, counts as silent on every anchor that it was to be asked about; also where nobody is left.
+
 Three things are no proofs but ways to use them; they can cost power, not validity. A proof counts as long as the peer's
 recent answers agree with it: "useless" by the line of this round, "worse" by at least `margin` to the neighbourhood,
 "better" by at least `margin` to those who are left. Among peers proven better, those within `margin` of the best are
@@ -56,7 +60,7 @@ class Memory:
 
     @classmethod
     def of(cls, state: State) -> Memory:
-        """From a client's state."""
+        """Read it from a client's state."""
         ahead, risk, refused = state.get("ahead", {}), state.get("risk", {}), tuple(state.get("refused", ()))
         return cls(ahead, risk, state.get("mine", 1.0), refused, state.get("spent", 0.0))
 
@@ -71,6 +75,8 @@ class Memory:
 
     def seen(self, peers: Sequence[Peer], losses: Array, spent: float) -> Memory:
         """After a look: each peer's advantage and risk on these anchors, and a share of what was known of them."""
+        if not peers:
+            return replace(self, spent=self.spent + spent)
         now = (losses.mean(axis=0) - losses).mean(axis=1), losses.mean(axis=1)
         ahead, risk = (
             {**old, **{p: KEEP * old.get(p, x) + (1 - KEEP) * x for p, x in zip(peers, new.tolist(), strict=True)}}
@@ -95,8 +101,8 @@ class SageM(ProbingSelector):
     `certified` means that somebody was taken or dropped by proof, `home` that there was nobody to pull. How many peers
     can ever be neighbours decides the threshold, and the caller says it (`begin(..., ever=...)`); if not said, those
     met so far are counted, and delta is only as true as that. The caller also says which share of the pool its own
-    model gets wrong (`mine=...`); if not said, nobody is proven useless, and as with `useless=1` somebody is pulled
-    in every round (the paper's B = 1).
+    model gets wrong (`mine=...`); if not said, or with noisy answers, nobody is proven useless, and as with `useless=1`
+    somebody is pulled in every round (the paper's B = 1).
     """
 
     id: ClassVar[str] = "sage-m"
@@ -128,6 +134,10 @@ class SageM(ProbingSelector):
     forget: float = option(1.0, "power of the capital before each bet; below 1 delta holds per round", gt=0, le=1)
     window: int = option(0, "rounds after which capital begins anew, 0 for never", ge=0)
 
+    noisy: bool = option(
+        False, "answers are perturbed, as with privacy: peers are compared with each other, not with one's own model"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         Capital(self.delta, peers_ever=1, forget=self.forget, window=self.window)  # whether the two fit together
@@ -155,16 +165,21 @@ class SageM(ProbingSelector):
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Ask if it is time to, bet, and draw by what is proven."""
-        if not hood.peers:
+        whole = self.whole(hood)
+        if not whole.peers:
             return Exchange.none()
         capital, memory = self.capital(hood, state), Memory.of(state).with_own(hood.mine)
         again = bool(rng("recheck").random() < self.recheck)
-        whom = hood.peers if again else self.useful(hood, capital, memory)  # whom the others are compared with, too
-        asked = self.anchors(hood, whom, capital, memory, again)
+        whom = whole.peers if again else self.useful(whole, capital, memory)  # whom the others are compared with, too
+        asked = self.anchors(whole, whom, capital, memory, again)
         if asked:
-            losses = (yield Probe(whom, 0, asked, self.scoring)) / self.loss_bound
-            capital = self.bet(hood, whom, capital, losses, self.line(hood, memory))
-            memory = memory.seen(whom, losses, spent=self.price(hood, whom, asked))
+            told = tuple(p for p in whom if p not in hood.silent)
+            losses = (yield Probe(told, 0, asked, self.scoring)) / self.loss_bound if told else np.empty((0, asked))
+            gone = tuple(p for p in whom if p in hood.silent)
+            capital = self.bet(told, gone, capital, losses, self.line(hood, memory))
+            memory = memory.seen(told, losses, spent=self.price(hood, whom, asked))
+        if not hood.peers:
+            return Exchange.none(Reason.FAILED, state=self._state(capital, memory))
         names, reason = self.standing(hood, capital, memory, bool(asked))
         stage = self.stage(hood, capital, memory, asked, reason)
         open_to = [p for p in names if again or p not in memory.refused]
@@ -209,6 +224,10 @@ class SageM(ProbingSelector):
 
     # Its parts ----------------------------------------------------------------------------------------------------
 
+    def whole(self, hood: Hood) -> Hood:
+        """The neighbourhood with which the decision began: by it goes whether to ask, whom, and at what price."""
+        return replace(hood, peers=(*hood.peers, *hood.silent), silent=()) if hood.silent else hood
+
     def useful(self, hood: Hood, capital: Capital, memory: Memory) -> tuple[Peer, ...]:
         """All but those proven useless, as long as their recent answers agree."""
         line, proven = self.line(hood, memory), set(capital.certified_useless())
@@ -216,7 +235,7 @@ class SageM(ProbingSelector):
 
     def line(self, hood: Hood, memory: Memory) -> float | None:
         """The risk above which a peer is useless in this round; None where nothing is known of one's own model."""
-        if hood.mine is None or not self.wants_mine:
+        if hood.mine is None or self.noisy or not self.wants_mine:
             return None
         return memory.mine + self.useless * (1 - memory.mine)
 
@@ -236,7 +255,7 @@ class SageM(ProbingSelector):
 
     def anchors(self, hood: Hood, whom: Sequence[Peer], capital: Capital, memory: Memory, again: bool) -> int:
         """How many anchors to ask about now: a block while somebody is new and unsettled, later once in a while."""
-        if not whom or (len(hood.peers) + len(hood.silent) < 2 and self.line(hood, memory) is None):
+        if not whom or (len(hood.peers) < 2 and self.line(hood, memory) is None):
             return 0
         settled = {*capital.certified_better(), *capital.certified_worse(), *capital.certified_useless()}
         held = capital.held
@@ -250,17 +269,19 @@ class SageM(ProbingSelector):
         """What asking these peers about so many anchors costs, in models; nothing where nobody knows the bytes."""
         return (hood.price or 0.0) * anchors * len(whom)
 
-    def bet(self, hood: Hood, whom: Sequence[Peer], capital: Capital, losses: Array, line: float | None) -> Capital:
-        """One bet in each direction on everybody who was asked; silence is held against a peer in all of them."""
-        names = (*whom, *hood.silent)
-        told = np.vstack([losses, np.full((len(hood.silent), losses.shape[1]), np.nan)])
-        silent = np.isnan(told) if hood.silent else None
+    def bet(
+        self, told: Sequence[Peer], gone: Sequence[Peer], capital: Capital, losses: Array, line: float | None
+    ) -> Capital:
+        """One bet in each direction on everybody asked; silence is held against those who are gone in all of them."""
+        names = (*told, *gone)
+        losses = np.vstack([losses, np.full((len(gone), losses.shape[1]), np.nan)])
+        silent = np.isnan(losses) if gone else None
         clip = 1.0 if self.loss == "error" else GRADED_CLIP
         better = worse = useless = np.zeros(len(names))
         if len(names) > 1:
-            better, worse = (log_e_value(differences(told, worse=w, silent=silent, clip=clip)) for w in (False, True))
+            better, worse = (log_e_value(differences(losses, worse=w, silent=silent, clip=clip)) for w in (False, True))
         if line is not None:
-            useless = log_e_value(excess(told, line, silent=silent))
+            useless = log_e_value(excess(losses, line, silent=silent))
         return capital.bet(names, better, worse, useless)
 
     def take(self, peer: Peer, reason: Reason, stage: Stage, capital: Capital, memory: Memory) -> Exchange:

@@ -11,22 +11,21 @@ Outputs of a model are used through the methods that every tensor has; nothing h
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from math import log
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from .own_loss import OwnLoss
+from .own_loss import UNKNOWN_LOSS, OwnLoss
 
 Answers = npt.NDArray[Any]
 Head = Callable[[Answers], Any]  # the receiver's own head: latents in, a tensor of logits out
 ROUNDING = 1e-5  # how far above 0 the float32 logarithm of a probability of one may come out
+OWN = 9  # in files of recorded losses a kind that a user's loss scored has its number on the wire, counted from here
 
 
 class BadAnswerError(ValueError):
@@ -52,7 +51,20 @@ class Outputs:
 
     def form(self, asked: Scoring) -> Scoring:
         """The form that a rule's question takes here: of values, their clipped errors instead of wrong labels."""
-        return self._of_kind(asked) if self.own is None else self.own.form(self._of_kind(asked))
+        form = self._of_kind(asked)
+        return form if self.own is None else replace(form, own=self.own)
+
+    def try_loss(self, questions: Iterable[Scoring], truth: npt.NDArray[Any]) -> None:
+        """Refuse a user's loss that cannot score what a rule asks for, or fails on guesses for some of the data."""
+        if self.own is None:
+            return
+        for form in map(self.form, questions):
+            if not form.predicts:
+                raise UsageError(
+                    f"{form}: a loss of your own needs predictions, and {type(form).__name__} does not say what its "
+                    "answers predict; leave out data.loss, or define `predicts` and `predicted` there"
+                )
+            self.own.try_on(truth, self.classes if form.predicts == "probabilities" else None)
 
     def _of_kind(self, asked: Scoring) -> Scoring:
         if self.clip is None:
@@ -64,7 +76,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scoring(ABC):
-    """One form of answer and its loss."""
+    """One form of answer and its loss; `own` is a loss of the user's that scores it instead."""
 
     kind: ClassVar[str]  # what peers send
     loss: ClassVar[str]  # how the receiver scores it
@@ -73,17 +85,21 @@ class Scoring(ABC):
     part: ClassVar[str] = "forward"  # which function of the peer's model computes it
     at_home: ClassVar[bool] = False  # whether the receiver's own head must look at it
     private: ClassVar[bool] = False  # whether randomised response can protect it
-    predicts: ClassVar[str] = ""  # what the loss is a function of: labels, probabilities or values
-    nameable: ClassVar[bool] = True  # whether a rule's options can ask for it
+    predicts: ClassVar[str] = ""  # what a user's loss would be a function of: labels, probabilities or values
     registered: ClassVar[dict[tuple[str, str], Scoring]] = {}
+    own: OwnLoss | None = field(default=None, kw_only=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "loss" not in cls.__dict__:
             return  # what several losses share, or a variant of a registered form
-        for form in Scoring.registered.values():
-            if form.number == cls.number and (form.kind, form.loss) != (cls.kind, cls.loss):
+        others = [form for key, form in Scoring.registered.items() if key != (cls.kind, cls.loss)]
+        for form in others:
+            if cls.number in (form.number, OWN + form.wire) or OWN + cls.wire == form.number:
                 raise TypeError(f"number {cls.number} of {cls.__name__} is that of {type(form).__name__}")
+        for form in others:
+            if form.wire == cls.wire and form.kind != cls.kind:
+                raise TypeError(f"{cls.kind} cannot be {cls.wire} on the wire: {form.kind} are")
         Scoring.registered[cls.kind, cls.loss] = cls()
 
     # The peer's side ------------------------------------------------------------------------------------------------
@@ -120,19 +136,30 @@ class Scoring(ABC):
         """Losses in [0, 1]; `head` is there where `at_home` asks for it."""
 
     def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
-        """What the answers say about the targets, for a loss of the user's own."""
-        raise UsageError(f"{self} cannot be scored by data.loss: it says nothing that a loss could be a function of")
+        """What the answers say about the targets, for a user's loss: arrays of what `predicts` names."""
+        raise NotImplementedError
+
+    def losses(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """By the user's loss where there is one, else by the form's own."""
+        if self.own is None:
+            return self.score(answers, truth, head)
+        return self.own.scaled(self.predicted(answers, head), truth)
 
     def is_for(self, asked: Scoring) -> bool:
-        """Whether what is scored in this form is what a rule asks for, as it turns out for values or labels."""
-        return type(self) is type(asked)
+        """Whether what is scored in this form is what a rule asks for; a user's loss scores a kind in one way."""
+        return type(self) is type(asked) if self.own is None else self.kind == asked.kind
+
+    @property
+    def filed(self) -> int:
+        """Its number in files of recorded losses."""
+        return self.number if self.own is None else OWN + self.wire
 
     def on_values(self, clip: float) -> Scoring:
         """The same question where models predict values; a form that has no such counterpart refuses."""
         raise UsageError(f"{self} is for classes, and these models predict values: ask for values")
 
     def __str__(self) -> str:
-        return f"{self.kind} scored by {self.loss}"
+        return f"{self.kind} scored by {self.loss if self.own is None else self.own.name}"
 
 
 def scoring(kind: str, loss: str) -> Scoring:
@@ -161,9 +188,16 @@ def sent_as(wire: int) -> Scoring | None:
     return next((form for form in _forms() if form.wire == wire), None)
 
 
+def filed_as(number: int) -> Scoring | None:
+    """The form with this number in files; that a user's loss scored it is known from them, but not which loss."""
+    form = next((form for form in _forms() if form.number == number), None)
+    if form is None and (scored := sent_as(number - OWN)) is not None:
+        return replace(scored, own=UNKNOWN_LOSS)
+    return form
+
+
 def _forms() -> list[Scoring]:
-    """Those that can be asked for by name."""
-    return sorted((form for form in Scoring.registered.values() if form.nameable), key=lambda form: form.number)
+    return sorted(Scoring.registered.values(), key=lambda form: form.number)
 
 
 # Labels ---------------------------------------------------------------------------------------------------------------
@@ -243,7 +277,6 @@ class _Floats(Scoring):
         return values
 
 
-@dataclass(frozen=True)
 class _Latents(_Floats):
     """The peer's representation of the input; what it is worth under one's own head."""
 
@@ -376,6 +409,8 @@ def clipped_surprise(log_probabilities: Answers, truth: npt.NDArray[Any]) -> npt
 class _OfValues(_Floats):
     """Predicted values and how far they are from the truth, in the mean over a sample's outputs, cut off at `clip`."""
 
+    kind: ClassVar[str] = "values"
+    wire: ClassVar[int] = 3
     power: ClassVar[int] = 1  # of the error
     predicts: ClassVar[str] = "values"
     clip: float = 1.0
@@ -398,44 +433,29 @@ class _OfValues(_Floats):
 
     def is_for(self, asked: Scoring) -> bool:
         """A question for labels, say, becomes one for values."""
-        if isinstance(asked, _OfValues):
-            return super().is_for(asked)
         try:
-            return type(asked.on_values(self.clip)) is type(self)
-        except ValueError:
+            return super().is_for(asked.on_values(self.clip))
+        except UsageError:
             return False
 
 
 class ValueErrors(_OfValues):
     """Predicted values, and their clipped absolute errors."""
 
-    kind: ClassVar[str] = "values"
     loss: ClassVar[str] = "absolute"
     number: ClassVar[int] = 5
-    wire: ClassVar[int] = 3
 
 
 class ValueSquares(_OfValues):
     """Predicted values, and the squares of their clipped errors."""
 
-    kind: ClassVar[str] = "values"
     loss: ClassVar[str] = "squared"
     number: ClassVar[int] = 6
-    wire: ClassVar[int] = 3
     power: ClassVar[int] = 2
 
 
-class _LatentValues(_OfValues):
+class _LatentValues(_Latents, _OfValues):
     """The peer's representation of the input; what one's own head predicts from it."""
-
-    kind: ClassVar[str] = "latents"
-    wire: ClassVar[int] = 1
-    part: ClassVar[str] = "latent"
-    at_home: ClassVar[bool] = True
-
-    def size(self, outputs: Outputs) -> int:
-        """Four bytes a number of the latent."""
-        return 4 * outputs.latent
 
 
 class LatentValueErrors(_LatentValues):

@@ -40,7 +40,7 @@ class Hood:
     ever: int | None = None  # how many peers can ever be its neighbours, for rules that promise something for a run
     price: float | None = None  # bytes of one evaluation, in models; None where nobody knows
     mine: float | None = None  # the share of the pool that one's own model gets wrong; None if not said
-    silent: tuple[Peer, ...] = ()  # peers that were asked in this decision and stopped answering
+    silent: tuple[Peer, ...] = ()  # peers with which this decision began and that left it
     ages: tuple[float, ...] = ()  # seconds since each peer published what it answers from; empty: nobody keeps time
 
     def stages(self, schedule: Sequence[int]) -> list[int]:
@@ -152,7 +152,8 @@ class Selector(ABC):
         """Yield requests, return an exchange. Written by selector authors; drivers run it through `begin`.
 
         `state` is what the last exchange returned as its state, or {}. Return a new one, never change it in place: a
-        decision may be restarted.
+        decision may be restarted. A rule that remembers is also run when everybody has left: with no peers, and
+        `hood.silent`.
         """
 
     def begin(
@@ -214,7 +215,7 @@ class ProbingSelector(Selector):
 
     @property
     def bound(self) -> float:
-        """M."""
+        """M: losses lie in [0, M]."""
         return float(self.loss_bound)
 
     @property
