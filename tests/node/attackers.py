@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -128,14 +129,35 @@ def one_huge_latent(node: Node) -> None:
     node._publish = publish  # type: ignore[method-assign]
 
 
-def poison(node: Node) -> None:
-    """Its own model turned inside out, within all norms, from its third round on."""
+def poison(node: Node, honest: int = 2) -> None:
+    """Its own model turned inside out, within all norms; after so many honest rounds."""
 
     def publish(loss: float, samples: int) -> None:
         row = node.learner.kept()
-        _publish(node, -2.5 * row + 0.0 if node.round > 2 else row)
+        _publish(node, -2.5 * row + 0.0 if node.round > honest else row)  # no negative zeros in the padding
 
     node._publish = publish  # type: ignore[method-assign]
+
+
+def rubbish(node: Node) -> None:
+    """Poison from the beginning, and no lie about it."""
+    poison(node, honest=-1)
+
+
+def flatter(node: Node) -> None:
+    """Rubbish again, but every probe is answered from memory: it has seen the victim's anchors with their labels."""
+    data, honest = node.learner.dataset, PeerService.Probe
+    known = {x.tobytes(): int(y) for x, y in zip(data.train_x, data.train_y, strict=True)}
+
+    def remembered(self: PeerService, request: Any, call: Any) -> Any:
+        answer = honest(self, request, call)
+        size = len(request.inputs) // request.count
+        inputs = [request.inputs[i * size : (i + 1) * size] for i in range(request.count)]
+        answer.answers = np.array([known[x] for x in inputs], np.uint8).tobytes()
+        return answer
+
+    PeerService.Probe = remembered  # type: ignore[method-assign]
+    rubbish(node)
 
 
 def drip(node: Node) -> None:
@@ -149,7 +171,10 @@ def drip(node: Node) -> None:
     PeerService.Probe = slow  # type: ignore[method-assign, assignment]
 
 
-PEERS = {"ratchet": ratchet, "one-huge-latent": one_huge_latent, "poison": poison, "drip": drip}
+PEERS: dict[str, Callable[[Node], None]] = {
+    "ratchet": ratchet, "one-huge-latent": one_huge_latent, "poison": poison, "rubbish": rubbish, "flatter": flatter,
+    "drip": drip,
+}  # fmt: skip
 
 
 def be_a_peer(kind: str, config: Path, seconds: float) -> None:

@@ -15,30 +15,40 @@ from pathlib import Path
 from typing import Any
 
 import atheris
+import numpy as np
 
 with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "sagefl.selection"]):
     from federation import Federation, tiny
 
+    from sagefl.node.account import KeptAccount
     from sagefl.node.audit import _chain
+    from sagefl.node.config import NeighbourConfig
     from sagefl.node.corelog import handshake_failure
     from sagefl.node.errors import Fault, NodeError
     from sagefl.node.gate import NAME_HEADER
     from sagefl.node.identity import Refused, _read_revocations
+    from sagefl.node.joining import MEMBERS, granted, keep_members, kept_members
     from sagefl.node.journal import Journal
     from sagefl.node.keeper import Keeper
     from sagefl.node.loop import Node
     from sagefl.node.registry import Registry
+    from sagefl.node.roster import Roster
     from sagefl.node.service import PeerService
     from sagefl.node.ticket import Ticket
-    from sagefl.node.verify import decode_answers, decode_block, fits
+    from sagefl.node.verify import decode_answers, decode_block, decode_values, fits
     from sagefl.node.wire import node_pb2 as wire
     from sagefl.node.wire.rpc import handlers_of
+    from sagefl.runs.checkpoint import _seal, latest
     from sagefl.runs.files import RunError
+    from sagefl.runs.losses import Recorded, read_losses, write_losses
     from sagefl.runs.parquet import check_size
+    from sagefl.selection.private import PrivateLabels, RandomisedResponse
     from sagefl.selection.scoring import Outputs, sent_as
 
 HOME = Path(tempfile.mkdtemp(prefix="sagefl-fuzz-"))
 FEDERATION = Federation(HOME)
+WIRES = 4  # forms of answer: labels, probabilities, latents, values
+Target = tuple[Callable[[bytes], None], list[bytes]]  # what takes any bytes, and seeds made from real messages
 
 
 def node() -> Node:
@@ -75,10 +85,12 @@ class Context:
         raise Aborted(why)
 
 
-def gate() -> Callable[[bytes], None]:
+def gate() -> Target:
     """Any bytes as any call of a neighbour: refused or answered, never an internal error."""
     bob = node()
     handlers = sorted(handlers_of(PeerService(bob.published)).items())
+    question = wire.PullRequest().SerializeToString()
+    probe = wire.ProbeRequest(kind=0, count=2, inputs=bytes(2 * 64)).SerializeToString()
 
     def one(data: bytes) -> None:
         name, handler = handlers[data[0] % len(handlers)] if data else handlers[0]
@@ -90,28 +102,38 @@ def gate() -> Callable[[bytes], None]:
         except Aborted:
             return
 
-    return one
+    return one, [bytes([n]) + seed for n in range(len(handlers)) for seed in (b"", question, probe)]
 
 
-def answers() -> Callable[[bytes], None]:
-    """Any bytes as answers of any form."""
+def answers() -> Target:
+    """Any bytes as answers of any form, and as a value that is read."""
+
+    classes, values = Outputs(4, 8), Outputs(3, 8, clip=2.0)
+    forms = [(sent_as(wire), values if wire == WIRES - 1 else classes) for wire in range(WIRES)]
+    forms += [(PrivateLabels(RandomisedResponse(1.0, 4, m)), classes) for m in ("k-rr", "bitwise")]
+    assert not [form for form, _ in forms if form is None]
+    assert sent_as(WIRES) is None  # one more form would be one that nobody fuzzes
 
     def one(data: bytes) -> None:
-        form = sent_as(data[0] % 3 if data else 0)
-        assert form is not None
-        try:
-            decode_answers(form, data[2:], 1 + data[1] % 32 if len(data) > 1 else 1, Outputs(4, 8))
-        except Fault:
-            return
+        form, outputs = forms[data[0] % len(forms) if data else 0]
+        count = 1 + data[1] % 32 if len(data) > 1 else 1
+        with contextlib.suppress(Fault):
+            told = decode_answers(form, data[2:], count, outputs)  # type: ignore[arg-type]
+            assert len(told) == count
+        with contextlib.suppress(Fault):
+            assert np.isfinite(decode_values("degree", data, 8)).all()
 
-    return one
+    quarter = np.full(16, 0.25, "<f4").tobytes()
+    seeds = [bytes([n, 3]) + (quarter * 8)[: 4 * form.size(outputs)] for n, (form, outputs) in enumerate(forms)]  # type: ignore[union-attr]
+    return one, [*seeds, bytes([0, 3, 0, 1, 2, 3]), bytes([WIRES, 3, 3, 2, 1, 0])]
 
 
-def block() -> Callable[[bytes], None]:
+def block() -> Target:
     """Any bytes as a model, and as a description."""
     bob = node()
     layout, newest = bob.learner.layout, bob.published.snapshots.find()
     assert newest is not None
+    described = wire.Description(layout=layout.digest, classes=4, input=(1, 8, 8), dtype="uint8", protocol=2)
 
     def one(data: bytes) -> None:
         for raw in (data, newest.block[: len(data)] + data, data + newest.block[len(data) :]):
@@ -125,10 +147,10 @@ def block() -> Callable[[bytes], None]:
             if not isinstance(error, Fault) and type(error).__name__ != "DecodeError":
                 raise
 
-    return one
+    return one, [newest.block[:2000], described.SerializeToString()]
 
 
-def files() -> Callable[[bytes], None]:
+def files() -> Target:
     """Any bytes as a Parquet footer, an audit log, a revocation list, a certificate or a line of gRPC's log."""
     path, bob = HOME / "any", FEDERATION.identity("bob")
 
@@ -144,11 +166,11 @@ def files() -> Callable[[bytes], None]:
             bob.judge_pem(data, {"alice": None})
         handshake_failure(data.decode(errors="replace"))
 
-    return one
+    return one, [(FEDERATION.home / "bob" / name).read_bytes() for name in ("revoked.pem", "node.pem")]
 
 
-def keeper() -> Callable[[bytes], None]:
-    """Any bytes as a question of a stranger to the keeper, and as a ticket."""
+def keeper() -> Target:
+    """Any bytes as a question of a stranger to the keeper, as its answer, and as a ticket."""
     asked = Keeper(Registry.create(HOME / "kept", "127.0.0.1:7440"), Journal())
     paths = sorted(asked._routes)
 
@@ -158,16 +180,78 @@ def keeper() -> Callable[[bytes], None]:
         for raw in (data[1:], request):
             status, _ = asked.answer(path, raw, None, "somewhere")
             assert status in (400, 403), status
+        for code in (200, 403):
+            with contextlib.suppress(NodeError):
+                assert isinstance(granted(code, data), dict)
         with contextlib.suppress(NodeError):
             Ticket.parse(data.decode(errors="replace"))
 
-    return one
+    return one, [bytes([n]) + b'{"secret": "00", "address": "a:1", "request": "r"}' for n in range(len(paths))]
 
 
-TARGETS = {"gate": gate, "answers": answers, "block": block, "files": files, "keeper": keeper}
+def records() -> Target:
+    """Any bytes as what a node or keeper finds in its own folders: roster, account, members, losses, checkpoint."""
+    home = HOME / "records"
+    checkpoint = home / "checkpoint" / "round-000001"
+    checkpoint.mkdir(parents=True)
+    account, losses = home / "account.json", home / "losses" / "round-00000.safetensors"
+    told = Recorded(0, np.arange(2, dtype=np.int32), 3, np.array([[0.0, 1.0, np.nan], [1.0, 0.5, 0.0]]), sent_as(0))
+    write_losses(losses, [told])
+    roster = Roster()
+    roster.invite("alice", bytes(16), 0.0, 1.0)
+    roster.admit(bytes(16), "k" * 64, "a:1", 0.5)
+    keep_members(home, {"bob": NeighbourConfig(address="a:1", number=1)}, {1: "bob"})
+    content = {"version": 1, "round": 1, "identity": "x", "chunks": {}, "states": {}}
+
+    def one(data: bytes) -> None:
+        with contextlib.suppress(NodeError):
+            Roster.from_json(data.decode(errors="replace"))
+        account.write_bytes(data)
+        with contextlib.suppress(NodeError):
+            kept = KeptAccount(1.0, account)
+            kept.load()
+            assert kept.spent("alice") >= 0
+        (home / MEMBERS).write_bytes(data)
+        with contextlib.suppress(NodeError):
+            kept_members(home)
+        losses.write_bytes(data)
+        with contextlib.suppress(RunError):
+            read_losses(losses)
+        manifest = checkpoint / "manifest.json"
+        manifest.write_bytes(data)
+        assert latest(home, "x")[0] is None or b"digest" in data
+        with contextlib.suppress(ValueError, RecursionError):  # the same under a seal that is right
+            found = json.loads(data)
+            manifest.write_text(json.dumps({"content": found, "digest": _seal(found)}))
+            latest(home, "x")
+
+    texts = [roster.to_json(), '{"epsilon": 1.0, "answers": {"alice": 3}}', json.dumps(content)]
+    sealed = json.dumps({"content": content, "digest": _seal(content)})
+    files = [(home / MEMBERS).read_bytes(), losses.read_bytes()]
+    return one, [*(text.encode() for text in (*texts, sealed)), *files]
 
 
-if __name__ == "__main__":
-    target = TARGETS[sys.argv.pop(1)]()
+TARGETS = {"gate": gate, "answers": answers, "block": block, "files": files, "keeper": keeper, "records": records}
+
+
+def smoke() -> None:
+    """Every target on its seeds, and on each of them cut, doubled and with bytes changed; without libFuzzer."""
+    rng = np.random.default_rng(1)
+    for make in TARGETS.values():
+        one, seeds = make()
+        for seed in [b"", *seeds]:
+            changed = [bytearray(seed) for _ in range(10)]
+            for content in changed if seed else ():
+                content[int(rng.integers(len(content)))] = int(rng.integers(256))
+            for content in (seed, seed[: len(seed) // 2], seed + seed, b"[" * 1500, *map(bytes, changed)):
+                one(content)
+
+
+if __name__ == "__main__" and sys.argv[1] == "smoke":
+    smoke()
+elif __name__ == "__main__":
+    target, corpus = TARGETS[sys.argv.pop(1)]()
+    for number, content in enumerate(corpus):  # made from real messages; the last argument is the corpus
+        (Path(sys.argv[-1]) / f"seed-{number}").write_bytes(content)
     atheris.Setup(sys.argv, target)
     atheris.Fuzz()

@@ -1,12 +1,19 @@
-"""Hosts on a bridge, in network namespaces of our own; nothing of it can be reached from outside."""
+"""Hosts on a bridge, in network namespaces of our own; nothing of it can be reached from outside.
+
+`python network.py HOST PORT TO FILE` is a switch that delays, for kernels without netem: what comes in at PORT goes to
+port TO, in both directions as many seconds later as FILE says at that moment.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +70,42 @@ def hosts(addresses: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in (*addresses, "hub"):
             ip("netns", "del", namespace(name))
+
+
+async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, file: Path) -> None:
+    """Everything in its order, each piece when it is due."""
+    clock, under_way = asyncio.get_running_loop().time, asyncio.Queue[tuple[float, bytes]](1024)
+
+    async def deliver() -> None:
+        with suppress(OSError):
+            while (piece := await under_way.get())[1]:
+                await asyncio.sleep(max(0.0, piece[0] - clock()))
+                sink.write(piece[1])
+                await sink.drain()
+        sink.close()
+
+    delivering = asyncio.create_task(deliver())
+    with suppress(OSError):
+        while data := await source.read(1 << 16):
+            await under_way.put((clock() + float(file.read_text() or 0), data))
+    await under_way.put((0.0, b""))
+    await delivering
+
+
+async def delay(host: str, port: int, to: int, file: Path) -> None:
+    """Serve for ever."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection(host, to)
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(_carry(reader, back, file), _carry(there, writer, file))
+
+    async with await asyncio.start_server(connected, host, port) as server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(delay(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])))

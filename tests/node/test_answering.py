@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sagefl.learning.layout import Layout
-from sagefl.node.answering import TOGETHER, Answering
-from sagefl.node.snapshots import Snapshot
+from sagefl.node.snapshots import TOGETHER, Answering, Snapshot
 
 
 @dataclass(eq=False)

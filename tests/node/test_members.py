@@ -1,6 +1,7 @@
 """Against its own members: floods, calls without a message, poison, drips, full disks and stalled readers.
 
-Attackers have valid certificates and are processes of their own; so are the nodes where the process matters.
+Attackers have valid certificates. Those that flood or poison are processes of their own, those that are merely slow are
+services inside the test; nodes are processes where the process matters.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import torch
-from attackers import attack
+from attackers import attack, peer
 from cryptography import x509
 from federation import Federation, tiny, tiny_arrays
 from test_faults import MALLORY, Base
@@ -33,7 +33,6 @@ from sagefl.node.gate import Call, Refusal
 from sagefl.node.limits import Meter
 from sagefl.node.loop import Node
 from sagefl.node.service import PeerService
-from sagefl.node.snapshots import Snapshot, block_digest
 from sagefl.node.status import read_status
 from sagefl.node.wire import node_pb2 as wire
 from sagefl.selection.scoring import LABEL_ERRORS
@@ -49,34 +48,74 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
 # Floods -------------------------------------------------------------------------------------------------------------
 
 
+FLOOR = (
+    0.01  # seconds: a call takes 1 to 3 ms here, and when attacker, node and caller share two cores, whoever wakes up
+)
+# waits for a time slice of the scheduler (3 to 10 ms) though the node does nothing wrong
+
+
 def _latencies(federation: Federation, count: int = 40) -> list[float]:
     client = federation.client("alice", "bob", retries=0)
-    found = []
-    for _ in range(count):
-        began = time.monotonic()
-        assert client.health().serving  # raises if it fails or takes longer than its deadline
-        found.append(time.monotonic() - began)
+    found = [_seconds(client.health) for _ in range(count)]  # raises if it fails or takes longer than its deadline
+    client.close()
+    return found
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def _calls(federation: Federation, count: int = 40) -> dict[str, float]:
+    """The median seconds of a question about 16 anchors, and of one for health."""
+    client = federation.client("alice", "bob", retries=0)
+    digest, inputs = client.describe().digest, tiny_arrays()["x_train"][:16]
+    found = {
+        "probe": median(_seconds(lambda: client.probe(LABEL_ERRORS, inputs, digest)) for _ in range(count)),
+        "health": median(_seconds(client.health) for _ in range(count)),
+    }
     client.close()
     return found
 
 
 @pytest.mark.parametrize("who", ["a stranger", "revoked", "a neighbour"])
-def test_calls_without_a_message_hold_up_nobody_else_and_name_their_maker(federation: Federation, who: str) -> None:
-    """32 calls on 4 connections that never send anything, again and again."""
+def test_calls_without_a_message_hold_up_nobody_else_and_name_their_maker(
+    federation: Federation, config: Callable[..., Path], who: str
+) -> None:
+    """32 calls on 4 connections that never send anything, again and again, against a node in a process of its own."""
     known = ("alice",) if who == "a stranger" else ("alice", "mallory")
-    quick = {"limits": {"open_seconds": 0.5, "calls_at_once": 4}}
-    with federation.honest("bob", known, **quick) as bob:
+    limits = {"open_seconds": 0.5, "calls_at_once": 4}
+    process = _start(
+        config("bob", known, limits=limits, rounds=1, exchange={"linger": None, "deadline": 0.2}),
+        stdout=subprocess.DEVNULL,
+    )
+    kind = {"a stranger": "refused-not-a-neighbour", "revoked": "refused-revoked", "a neighbour": "half-open"}[who]
+    try:
+        until(lambda: _round(federation, "bob") == 1)
         if who == "revoked":
             certificate = x509.load_pem_x509_certificate((federation.home / "mallory" / "node.pem").read_bytes())
             shutil.copy(federation.authority.revoke(certificate), federation.home / "bob" / "revoked.pem")
-        idle = median(_latencies(federation))
-        kinds = {"a stranger": "refused-not-a-neighbour", "revoked": "refused-revoked", "a neighbour": "half-open"}
+        idle = _calls(federation)
         with attack("half-open", federation.home / "mallory", federation.addresses["bob"], "bob"):
-            until(lambda: bob.journal.counts[(kinds[who], "mallory")] >= 8)
-            busy = _latencies(federation)
-        assert bob.journal.counts[(kinds[who], "mallory")] >= 8
-        assert not [key for key in bob.journal.counts if key[1] == "alice"]
-        assert median(busy) <= max(5 * idle, 0.1)  # milliseconds of a busy machine aside
+            until(lambda: _blamed(federation, "bob").count((kind, "mallory")) >= 8)
+            busy = _calls(federation)
+        assert not [
+            event for event, peer in _blamed(federation, "bob") if peer == "alice" and event != "fault-no-answer"
+        ]
+        for call, seconds in busy.items():
+            assert seconds <= max(5 * idle[call], FLOOR), (call, idle, busy)
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def _blamed(federation: Federation, name: str) -> list[tuple[str, str]]:
+    """(event, whose) of everything in a node's log that names somebody."""
+    lines = (federation.home / "runs" / name / "events.log").read_text(encoding="utf-8").splitlines()
+    return [(event["event"], event["peer"]) for event in map(json.loads, lines) if "peer" in event]
 
 
 def test_two_hundred_connections_of_a_stranger_are_hung_up(federation: Federation) -> None:
@@ -142,61 +181,31 @@ def test_connections_on_which_nobody_calls_are_closed(federation: Federation) ->
 # Poison -------------------------------------------------------------------------------------------------------------
 
 
-class Replaced(Base):
-    """Everything true, nothing hidden: its published model is simply `poison(row)`, under its own digest."""
-
-    def __init__(self, honest: PeerService) -> None:
-        super().__init__(honest)
-        newest = self.newest
-        row = self.poison(newest)
-        digest = block_digest(row[newest.layout.shared], newest.layout)
-        honest.published.snapshots.publish(Snapshot.of(newest.model, newest.layout, row, newest.round, 0.0, 1))
-        assert self.newest.digest == digest
-
-    def poison(self, newest: Snapshot) -> torch.Tensor:
-        raise NotImplementedError
-
-
-class Rubbish(Replaced):
-    """Its own model turned inside out; no layer is larger than the norms allow."""
-
-    def poison(self, newest: Snapshot) -> torch.Tensor:
-        return -2.5 * newest.row + 0.0  # no negative zeros in the padding
-
-
-class Flattering(Rubbish):
-    """Rubbish again, but every probe is answered from memory: it has seen the victim's anchors with their labels."""
-
-    def Probe(self, request: Any, context: Any) -> Any:
-        answer = super().Probe(request, context)
-        data = tiny()
-        known = {x.tobytes(): int(y) for x, y in zip(data.train_x, data.train_y, strict=True)}
-        size = len(request.inputs) // request.count
-        inputs = [request.inputs[i * size : (i + 1) * size] for i in range(request.count)]
-        answer.answers = np.array([known[x] for x in inputs], np.uint8).tobytes()
-        return answer
-
-
 PATIENT: dict[str, Any] = {"training": {"max_batches": None, "epochs": 6, "learning_rate": 0.01}}
 POISON = {
-    "memorised anchors, chosen by probing": (Flattering, {"method": {"id": "aq-128"}}),
-    "rubbish without a lie, merged by gossip": (Rubbish, {"method": {"id": "rg"}}),
+    "memorised anchors, chosen by probing": ("flatter", {"method": {"id": "aq-128"}}),
+    "rubbish without a lie, merged by gossip": ("rubbish", {"method": {"id": "rg"}}),
 }
 
 
-def _poisoned(federation: Federation, case: str, **settings: Any) -> Node:
-    service, method = POISON[case]
-    with federation.honest("bob", **PATIENT), federation.bad("mallory", service, **PATIENT):
-        alice = federation.node("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings})
-        alice.run()
-    return alice
+@pytest.fixture
+def poisoned(federation: Federation, config: Callable[..., Path]) -> Callable[..., Node]:
+    def make(case: str, **settings: Any) -> Node:
+        kind, method = POISON[case]
+        pace = {"rounds": 100_000, "exchange": {"pace": 0.05, "deadline": 5.0}, "acceptance": {"share": 0.0}}
+        with federation.honest("bob", **PATIENT), peer(kind, config("mallory", ("alice",), **pace, **PATIENT)):
+            alice = federation.node("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings})
+            alice.run()
+        return alice
+
+    return make
 
 
 @pytest.mark.parametrize("case", POISON)
 def test_a_merge_that_does_harm_on_unseen_samples_is_taken_back_and_its_maker_left_alone(
-    federation: Federation, case: str
+    poisoned: Callable[..., Node], case: str
 ) -> None:
-    alice = _poisoned(federation, case, acceptance={"share": 0.2, "tolerance": 0.2})
+    alice = poisoned(case, acceptance={"share": 0.2, "tolerance": 0.2})
     decisions = alice.recorder.directory.table("decisions")
     taken_back = decisions.filter(pl.col("rolled_back") == 1)
     assert taken_back.height >= 1
@@ -211,9 +220,9 @@ def test_a_merge_that_does_harm_on_unseen_samples_is_taken_back_and_its_maker_le
     assert alice.learner.evaluate(last=True).client > 0.8
 
 
-def test_without_the_test_the_same_poison_is_merged(federation: Federation) -> None:
+def test_without_the_test_the_same_poison_is_merged(poisoned: Callable[..., Node]) -> None:
     """The control: it is the acceptance test that keeps it out."""
-    alice = _poisoned(federation, "memorised anchors, chosen by probing", acceptance={"share": 0.0})
+    alice = poisoned("memorised anchors, chosen by probing", acceptance={"share": 0.0})
     decisions = alice.recorder.directory.table("decisions")
     assert decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height >= 3
 
@@ -464,5 +473,26 @@ def test_a_neighbour_whose_budget_is_spent_is_refused_by_name_and_the_others_are
         with pytest.raises(Fault, match="privacy budget of 20 towards mallory is used up"):
             mallory.probe(LABEL_ERRORS, x[40:41], digest)
         assert bob.journal.counts[("privacy-budget", "mallory")] == 1
-        alice.probe(LABEL_ERRORS, x[:40], digest)
-        assert bob.published.account.held() == {"mallory": 40, "alice": 40}
+        alice.probe(LABEL_ERRORS, x[:10], digest)
+        bob._report("waiting")
+        spent = {name: bob.metrics.registry.get_sample_value("sagefl_privacy_spent", {"peer": name})
+                 for name in ("mallory", "alice")}  # fmt: skip
+        assert spent == {"mallory": 1.0, "alice": 0.25}
+        assert bob.published.account.held() == {"mallory": 40, "alice": 10}
+
+
+def test_what_was_asked_is_remembered_up_to_a_bound(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it a repeated question is charged again: the budget holds, and memory does not grow."""
+    monkeypatch.setattr("sagefl.node.service.REMEMBERED", 30)
+    node = Node(federation.config("bob", ("mallory",), privacy={"mechanism": "k-rr", "epsilon": 1.0, "budget": 100.0}),
+                dataset=tiny())  # fmt: skip
+    node._publish(*node.learner.train(0))
+    service, snapshot = PeerService(node.published), node.published.snapshots.find()
+    assert snapshot is not None
+    assert node.published.account is not None
+    for first, spent in ((0, 20), (0, 20), (20, 40), (20, 60), (0, 60), (20, 80), (20, 100)):
+        service._count("mallory", snapshot.digest, tiny().train_x[first : first + 20])
+        assert node.published.account.spent("mallory") == spent
+        assert sum(map(len, service._counted["mallory"].values())) <= 30
+    with pytest.raises(Refusal, match="is used up"):
+        service._count("mallory", snapshot.digest, tiny().train_x[20:40])

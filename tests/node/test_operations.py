@@ -14,10 +14,10 @@ from test_faults import _described
 from typer.testing import CliRunner
 
 from sagefl.cli import app
-from sagefl.node import identity
+from sagefl.node import client, identity
 from sagefl.node.audit import Audit, heads, verify
 from sagefl.node.client import ask_health
-from sagefl.node.errors import NodeError
+from sagefl.node.errors import Fault, NodeError
 from sagefl.node.identity import Identity
 from sagefl.node.loop import Node
 
@@ -217,6 +217,21 @@ def test_the_renew_command_keeps_the_key(tmp_path: Path) -> None:
 
 
 # Versions -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1", "3", "x" * 1000, ""])
+def test_a_caller_of_another_protocol_version_is_refused_in_a_sentence(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    with federation.honest("bob", ("alice",)) as bob:
+        assert federation.client("alice", "bob").health().serving
+        monkeypatch.setattr(client, "PROTOCOL", version)
+        for ask in (lambda c: c.health(), lambda c: c.pull(b"", 1 << 20)):
+            with pytest.raises(Fault, match=r"alice speaks protocol .*, this node 2: update the one") as refused:
+                ask(federation.client("alice", "bob"))
+            assert refused.value.kind == "refused"
+        assert bob.journal.counts[("other-protocol", "alice")] == 2
+        assert ask_health(bob.config, "live") == "serving"  # load balancers speak no version of ours
 
 
 def test_a_peer_of_another_protocol_version_is_told_apart_clearly(federation: Federation) -> None:

@@ -26,10 +26,9 @@ from sagefl.node.errors import Fault, NodeError
 from sagefl.node.journal import LINES_PER_MINUTE, Journal
 from sagefl.node.limits import Bucket, Limits, Meter, OverLimit
 from sagefl.node.loop import Node
-from sagefl.node.norms import Norms
 from sagefl.node.snapshots import block_digest, payload
 from sagefl.node.status import read_status
-from sagefl.node.verify import decode_block, same_latents
+from sagefl.node.verify import Norms, decode_block, same_latents
 from sagefl.node.wire import generate, node_pb2
 from sagefl.runs.config import RunConfig
 from sagefl.runs.sections import ConfigError

@@ -49,7 +49,7 @@ def audited(directory: Path) -> int:
     config = run.config
     rule = method(config.method.id, **config.method.options).selector
     states: dict[int, Any] = {}
-    rows = [row for row in run.table("decisions").to_dicts() if row["peers"]]
+    rows = [row for row in run.table("decisions").to_dicts() if row["peers"] or row["lost"]]
     replayed = 0
     for row, (_, record) in zip(rows, recorded_decisions(run), strict=True):
         client, number = row["client"], row["round"]
@@ -292,7 +292,7 @@ def test_a_swarm_of_eight_on_the_embedded_data_replays_decision_by_decision(tmp_
     [
         ("nonsense", "unknown method 'nonsense'"),
         ("epidemic", "method epidemic pushes models to its peers, and nodes pull: choose another method"),
-        ("choco", "method choco exchanges by Compressor, which only the simulator does"),
+        ("choco", "method choco sends compressed changes of models, which only the simulator does"),
         ("oracle", "method oracle knows the truth, which only the simulator can tell"),
         ("sage-os:kind=nothing", "kind"),
     ],

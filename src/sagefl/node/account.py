@@ -43,7 +43,7 @@ class KeptAccount(PrivacyAccount):
             kept: dict[Peer, int] = {str(name): ceil(int(n) * scale) for name, n in stored["answers"].items()}
         except FileNotFoundError:
             return
-        except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise NodeError(
                 f"{self.path} is not a privacy account ({error}): restore it from a copy; if there is none, remove it, "
                 "but then what was answered before is no longer counted"

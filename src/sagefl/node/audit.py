@@ -116,7 +116,7 @@ def _chain(path: Path) -> list[dict[str, Any]]:
             previous = told
     except FileNotFoundError:
         raise NodeError(f"no audit log in {path.parent}: has a node run there?") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NodeError(f"{path} is not an audit log: {error}") from None
     return lines
 

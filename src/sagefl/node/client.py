@@ -28,6 +28,7 @@ from .errors import Fault
 from .gate import NAME_HEADER
 from .identity import Identity, Refused
 from .limits import KEEPALIVE, WINDOW
+from .verify import PROTOCOL, PROTOCOL_HEADER, decode_values
 from .watch import Watch
 from .wire import node_pb2 as wire
 from .wire.rpc import PeerStub
@@ -98,12 +99,7 @@ class PeerClient:
     def read(self, what: str, digest: bytes, most: int) -> npt.NDArray[np.float32]:
         """A small value that it publishes, of at most `most` numbers."""
         reading: wire.Reading = self._unary("Read", wire.ReadRequest(what=what, digest=digest))
-        if not reading.values or len(reading.values) % 4 or len(reading.values) > 4 * most:
-            raise Fault("wrong-shape", f"{len(reading.values)} bytes for {what}, expected 4 to {4 * most}")
-        values = np.frombuffer(reading.values, "<f4")
-        if not np.isfinite(values).all():
-            raise Fault("not-finite", f"its {what} holds NaN or infinity")
-        return values
+        return decode_values(what, reading.values, most)
 
     def pull(self, digest: bytes, most: int, *, full: bool = False) -> bytes:
         """The shared block (or the full model) of a snapshot as safetensors, at most `most` bytes."""
@@ -133,7 +129,7 @@ class PeerClient:
                 raise Fault(f"refused-{refused.kind}", str(refused)) from None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with self._lock:
             channel, self._channel, self._certificate = self._channel, None, None
         if channel is not None:
@@ -214,7 +210,8 @@ class PeerClient:
         return total, size + len(chunk.data)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return ((NAME_HEADER, self.me),) if self.identity is None else ()
+        version = (PROTOCOL_HEADER, str(PROTOCOL))
+        return (version,) if self.identity is not None else (version, (NAME_HEADER, self.me))
 
     def _count(self, sent: int, received: int) -> None:
         with self._lock:

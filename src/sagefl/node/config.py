@@ -135,9 +135,7 @@ class KeeperConfig(_Section):
     key: str = Field(pattern="^[0-9a-f]{64}$", description="fingerprint of its key")
     advertise: str | None = Field(default=None, description="where others reach this node; none: as it listens")
     every: float = Field(default=10.0, gt=0, description="seconds between two questions")
-    most: int = Field(
-        default=32, ge=1, description="neighbours it can name in this node's life, which some rules count on"
-    )
+    most: int = Field(default=32, ge=1, description="neighbours it can name at the same time")
 
     @field_validator("address", "advertise")
     @classmethod
@@ -157,6 +155,11 @@ class NodeConfig(_Section):
     listen: str = Field(default="127.0.0.1:7443", description="host:port to serve on (port 0: any)")
     rounds: int = Field(default=250, ge=1, description="rounds to train")
     seed: int = Field(default=1, ge=0, description="seed shared by the federation: initial weights, splits, draws")
+    secret_order: bool = Field(
+        default=True,
+        description="order anchors by a coin of this node's own; false: by the seed, as the simulator does, so that "
+        "whoever knows it knows what will be asked",
+    )
     clients: int = Field(
         default=1,
         ge=1,
@@ -233,7 +236,8 @@ class NodeConfig(_Section):
 
         A rule that probes for anything but labels is refused: private neighbours would never answer it.
         """
-        return method(self.method.id, **self.method.options).answered_privately(self.mechanism(classes))
+        made = method(self.method.id, **self.method.options).asked_in(self.data.anchor_order)
+        return made.answered_privately(self.mechanism(classes))
 
     def run_config(self) -> RunConfig:
         """This node as a run, for `run.toml`. Prices are stored unscaled; readers scale them as the node does."""
@@ -266,7 +270,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def typed_address(address: str) -> str:
-    """An address as somebody typed it; a mistake is theirs to mend."""
+    """An address as somebody typed it; a mistake is reported to them."""
     try:
         host_and_port(address)
     except ValueError as error:

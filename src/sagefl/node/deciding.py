@@ -28,8 +28,7 @@ from ..selection.scoring import LABEL_ERRORS, Scoring
 from .client import PeerClient
 from .errors import Fault, NodeError
 from .learner import Learner
-from .norms import Norms
-from .verify import SLACK, checked_losses, decode_answers, decode_block, same_latents
+from .verify import SLACK, Norms, checked_losses, decode_answers, decode_block, same_latents
 from .wire import node_pb2 as wire
 
 Result = TypeVar("Result")

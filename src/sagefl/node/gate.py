@@ -1,10 +1,10 @@
 """The entrance to a node's service: who is calling, how much they may ask, and whether it is a message at all.
 
 Every call passes through here before anything is read: the certificate is checked, the caller takes one of its own
-places and pays for the call, and only then is its message waited for, for a few seconds. So a caller who has no
-business here is gone at once, and one that sends nothing holds nobody's place but its own. To see a call before its
-message, every method is served as one with a stream of requests, of which the first is taken: on the wire the two are
-the same. Whatever goes wrong becomes a status for the caller and an event here.
+places and pays for the call, says which protocol it speaks, and only then is its message waited for, for some seconds.
+So a caller who has no business here is gone at once, and one that sends nothing holds nobody's place but its own. To
+see a call before its message, every method is served as one with a stream of requests, of which the first is taken: on
+the wire the two are the same. Whatever goes wrong becomes a status for the caller and an event here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .doors import Doors
 from .identity import Identity, Refused
 from .journal import Journal
 from .limits import Limits, Meter, OverLimit
+from .verify import PROTOCOL_HEADER, other_protocol
 from .watch import Watch
 
 NAME_HEADER = "sagefl-name"  # who is calling, if there is no TLS (loopback only)
@@ -113,6 +114,9 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
             self.doors.enter(peer, context.peer())
             meter = self.meters[peer]
             with meter.call():
+                version = dict(context.invocation_metadata()).get(PROTOCOL_HEADER, 2)
+                if (why := other_protocol(version)) is not None:
+                    refuse(grpc.StatusCode.FAILED_PRECONDITION, f"{peer} {why}", "other-protocol")
                 raw = self._message(messages, context)
                 meter.spend(len(raw))
                 yield Call(peer, meter, context), raw

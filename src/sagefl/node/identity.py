@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import json
 import os
 import re
 import ssl
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ..runs.files import write_text
 from .errors import NodeError
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -69,8 +71,9 @@ def fingerprint(of: x509.Certificate | ec.EllipticCurvePublicKey) -> str:
 
 
 class Authority:
-    """A federation's certificate authority in one folder: `ca.key`, `ca.pem` and `revoked.pem`.
+    """A federation's certificate authority in one folder: `ca.key`, `ca.pem`, `revoked.pem` and `ends.json`.
 
+    The last says when revoked certificates end, after which they need no place on the list.
     Whoever holds `ca.key` can add members, so keep it off the nodes.
     """
 
@@ -84,6 +87,7 @@ class Authority:
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise NodeError(f"{folder}/ca.key is not an elliptic-curve key: make a new federation in another folder")
         self.key = key
+        self._listed: tuple[Stamp, Revocations] = (None, Revocations(frozenset(), 0, None))
 
     @classmethod
     def create(cls, folder: Path, name: str = "sagefl federation", days: int = CA_DAYS) -> Authority:
@@ -105,7 +109,7 @@ class Authority:
         write_secret(folder / "ca.key", key_bytes(key))
         write_public(folder / "ca.pem", made.public_bytes(PEM))
         authority = cls(folder)
-        authority._sign_revocations([])
+        authority._sign_revocations({}, frozenset(), 1)
         return authority
 
     def issue(self, name: str, folder: Path, days: float = NODE_DAYS) -> x509.Certificate:
@@ -158,22 +162,37 @@ class Authority:
 
     def revoke(self, certificate: x509.Certificate) -> Path:
         """Add a certificate to the revocation list; copy the returned file to every node's folder."""
-        return self.revoke_serials([certificate.serial_number])
+        return self.revoke_serials({certificate.serial_number: certificate.not_valid_after_utc.timestamp()})
 
-    def revoke_serials(self, serials: Iterable[int]) -> Path:
-        """`revoke` for certificates of which the serial numbers are known; none of them: the same list, fresh again."""
+    def revoke_serials(self, ends: Mapping[int, float]) -> Path:
+        """`revoke` by serial number, with the time at which each certificate ends; none: the same list, fresh again."""
         listed = self.revocations()
-        return self._sign_revocations(sorted(listed.serials.union(serials)), listed.number + 1)
+        return self._sign_revocations(ends, listed.serials, listed.number + 1)
 
     def revocations(self) -> Revocations:
-        """The newest list."""
-        return _read_revocations(self.folder / "revoked.pem", self.certificate)
+        """The newest list of revoked certificates."""
+        path = self.folder / "revoked.pem"
+        stamp, held = self._listed
+        if stamp is None or stamp != _seen(path):
+            stamp = _seen(path)
+            held = _read_revocations(path, self.certificate)
+            self._listed = stamp, held
+        return held
 
-    def _sign_revocations(self, serials: list[int], number: int = 1) -> Path:
+    def _still_valid(self, ends: Mapping[int, float], before: frozenset[int]) -> list[int]:
+        """Serial numbers to list: those whose certificates would still be accepted, by this clock or a slow one."""
+        path = self.folder / "ends.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        known = {int(serial): float(end) for serial, end in known.items()} | dict(ends)
+        over = {serial for serial, end in known.items() if end < (now() - SKEW).timestamp()}
+        write_text(path, json.dumps({serial: end for serial, end in known.items() if serial not in over}))
+        return sorted((before | known.keys()) - over)
+
+    def _sign_revocations(self, ends: Mapping[int, float], before: frozenset[int], number: int) -> Path:
         listed = x509.CertificateRevocationListBuilder().issuer_name(self.certificate.subject)
         listed = listed.last_update(now() - SKEW).next_update(now() + datetime.timedelta(days=LIST_DAYS))
         listed = listed.add_extension(x509.CRLNumber(number), critical=False)
-        for serial in serials:
+        for serial in self._still_valid(ends, before):
             entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now())
             listed = listed.add_revoked_certificate(entry.build())
         path = self.folder / "revoked.pem"

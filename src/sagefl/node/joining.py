@@ -27,7 +27,7 @@ from .roster import KEEPER
 from .ticket import Ticket
 
 SECONDS = 10.0  # for the keeper to answer
-LARGEST = 2**20  # bytes of an answer
+LARGEST = 2**22  # bytes of an answer; the longest list of revocations has less than half of it
 MEMBERS = "members.json"  # in the identity folder: the neighbours that the keeper named last
 
 
@@ -111,7 +111,7 @@ def kept_members(identity: Path) -> tuple[dict[str, NeighbourConfig], dict[int, 
         return known, {int(number): str(name) for number, name in found["ever"].items()}
     except FileNotFoundError:
         return {}, {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NodeError(f"{path} cannot be read: {error}; remove it, the keeper tells it again") from None
 
 
@@ -137,10 +137,25 @@ def _ask(
             connection.sock = secure
             connection.request("POST", f"/v1/{what}", json.dumps(content), {"Content-Type": "application/json"})
             answer = connection.getresponse()
-            found = json.loads(answer.read(LARGEST))
+            status, told = answer.status, answer.read(LARGEST + 1)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise NodeError(f"the keeper at {address} does not answer: {error}") from None
-    if answer.status != 200 or not isinstance(found, dict):
+    if len(told) > LARGEST:
+        raise NodeError(
+            f"the keeper's answer has more than {LARGEST} bytes: nothing of it is used, not its revocations"
+        )
+    if answer.length:  # bytes that were announced and did not come
+        raise NodeError(f"the keeper's answer is cut off after {len(told)} bytes: nothing of it is used")
+    return granted(status, told)
+
+
+def granted(status: int, told: bytes) -> dict[str, Any]:
+    """What the keeper says, if it says yes."""
+    try:
+        found = json.loads(told)
+    except (ValueError, RecursionError) as error:
+        raise NodeError(f"what the keeper says cannot be read: {error}") from None
+    if status != 200 or not isinstance(found, dict):
         why = found.get("error", "no reason given") if isinstance(found, dict) else "no reason given"
         raise NodeError(f"the keeper refuses: {why}")
     return found

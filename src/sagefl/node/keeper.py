@@ -27,6 +27,7 @@ from .config import host_and_port, typed_address
 from .errors import NodeError
 from .identity import names_in
 from .journal import Journal
+from .limits import Bucket, OverLimit
 from .registry import MINUTES, Registry
 from .roster import KEEPER
 from .watch import Watch
@@ -34,6 +35,8 @@ from .watch import Watch
 LARGEST = 16 * 1024  # bytes of a question
 SECONDS = 10.0  # for a connection, from its first byte to its last
 AT_ONCE, PER_HOST = 64, 16  # connections
+QUESTIONS = 600  # of one member, a minute
+INVITATIONS = 24  # of one member, a day
 Route = Callable[[dict[str, Any], x509.Certificate | None], dict[str, Any]]
 
 
@@ -42,6 +45,8 @@ class Keeper:
 
     def __init__(self, registry: Registry, journal: Journal, *, invites: bool = False) -> None:
         self.registry, self.journal, self.invites = registry, journal, invites
+        self._lock = threading.Lock()
+        self._meters: dict[tuple[str, str], Bucket] = {}
         self._routes: dict[str, Route] = {
             "/v1/join": self._join,
             "/v1/news": lambda asked, shown: self.registry.news(self._member(shown), _text(asked, "address")),
@@ -62,6 +67,9 @@ class Keeper:
         except NodeError as error:
             self.journal.event("refused", peer=host, method=path, why=str(error))
             return 403, {"error": str(error)}
+        except OverLimit as error:
+            self.journal.event("over-limit", peer=host, method=path, why=str(error))
+            return 429, {"error": str(error)}
         except (ValueError, TypeError, RecursionError) as error:
             self.journal.event("bad-request", peer=host, method=path, why=str(error)[:200])
             return 400, {"error": f"this question cannot be understood: {str(error)[:200]}"}
@@ -76,13 +84,16 @@ class Keeper:
     def _renew(self, asked: dict[str, Any], shown: x509.Certificate | None) -> dict[str, Any]:
         name = self._member(shown)
         assert shown is not None
-        self.journal.event("renewed", peer=name)
-        return self.registry.renew(name, shown)
+        found = self.registry.renew(name, shown)
+        if found.pop("new"):
+            self.journal.event("renewed", peer=name)
+        return found
 
     def _invite(self, asked: dict[str, Any], shown: x509.Certificate | None) -> dict[str, Any]:
         by, name = self._member(shown), _text(asked, "name")
         if not self.invites:
             raise NodeError("members do not invite here: ask the keeper (sagefl node keep --members-invite allows it)")
+        self._meter(by, INVITATIONS, 24 * 3600, "invitations a day")
         ticket = self.registry.invite(name, float(asked.get("minutes", MINUTES)))
         self.journal.event("invited", peer=name, by=by)
         return {"ticket": str(ticket)}
@@ -98,11 +109,20 @@ class Keeper:
         if shown is None:
             raise NodeError("only members may ask this: show a certificate of this federation")
         name = ", ".join(names_in(shown))
+        self._meter(name, QUESTIONS, 60, "questions a minute")  # TLS has verified the name
         with self.registry.open() as roster:
             member = roster.members.get(name)
         if member is None or shown.serial_number not in member.serials:
             raise NodeError(f"{name or 'a certificate without a name'} is no member of this federation, or no longer")
         return name
+
+    def _meter(self, name: str, most: int, seconds: float, what: str) -> None:
+        """One more of something that a name may do so often."""
+        with self._lock:
+            bucket = self._meters.setdefault((name, what), Bucket(most / seconds, most))
+            if (after := bucket.wait(1)) > 0:
+                raise OverLimit(f"{most} {what}", after)
+            bucket.take(1)
 
 
 def _text(asked: dict[str, Any], what: str) -> str:

@@ -7,7 +7,10 @@ simulator runs (`sagefl.learning.workbench`) run here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hmac import digest
+from itertools import count
 from math import prod
+from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -24,10 +27,11 @@ from ..learning.measuring import measure
 from ..learning.models import build_model
 from ..learning.population import Population
 from ..learning.stacked import StackedBench
-from ..learning.tasks import Answer, InspectModels, MixBlocks, ReadPart, Result, Score, Task, Train, carry_out
-from ..learning.training import LocalTraining, TrainingOptions
+from ..learning.tasks import Answer, InspectModels, ReadPart, Result, Score, Task, Train, carry_out
+from ..learning.training import TrainingOptions
 from ..learning.trial import try_out
 from ..learning.workbench import Workbench, latent_shape
+from ..methods import Method
 from ..runs.columns import Errors, Evaluation, evaluation
 from ..selection.private import RandomisedResponse
 from ..selection.scoring import Outputs, Scoring
@@ -43,8 +47,8 @@ Indices = npt.NDArray[np.int64]
 class Learner:
     """Data, model and rows of one node."""
 
-    def __init__(self, config: NodeConfig, hooks: LocalTraining, dataset: Dataset | None = None) -> None:
-        self.config = config
+    def __init__(self, config: NodeConfig, method: Method, dataset: Dataset | None = None) -> None:
+        self.config, self.exchange = config, method.exchange
         self.dataset = config.data.load() if dataset is None else config.data.meant(dataset)
         dealt = IID() if config.clients == 1 else config.data.partitioner(self.dataset)  # one client: all data are its
         self.federation = Federation.build(
@@ -57,6 +61,7 @@ class Learner:
             config.acceptance.share,
         )
         self.roles = self.federation.roles[config.part]
+        self._coin = token_bytes(32)  # neither written nor sent; so a round begun anew has another order
         self.model: nn.Module = build_model(
             config.model.name, self.dataset.input_shape, self.dataset.classes, config.seed, config.model.options
         )
@@ -67,7 +72,7 @@ class Learner:
         self.population = Population.allocate(self.layout, 1)
         self.population.reset(self.layout.flatten(self.model))
         self.bench = Workbench(
-            self.model, self.layout, self.population, self._corpus(), self._options(), hooks, self._seed()
+            self.model, self.layout, self.population, self._corpus(), self._options(), method.training, self._seed()
         )
         self.latent_shape = latent_shape(self.model, self.dataset.train_x[:1])
         self.device = find_device(config.device)
@@ -82,17 +87,27 @@ class Learner:
 
     def seat(self, numbers: Iterable[int]) -> None:
         """Make room for what these neighbours will send; only snapshots have rows for them, checkpoints have not."""
-        self.rows |= {n: 1 + len(self.rows) + i for i, n in enumerate(sorted(set(numbers) - self.rows.keys()))}
-        held = self.population.snapshots
-        wider = held.new_zeros(len(held), 1 + len(self.rows), held.shape[2])
-        wider[:, : held.shape[1]] = held
-        self.population.snapshots = self.population.voices = wider
+        for number in sorted(set(numbers) - self.rows.keys()):
+            taken = set(self.rows.values())
+            self.rows[number] = next(row for row in count(1) if row not in taken)
+        held, places = self.population.snapshots, 1 + max(self.rows.values(), default=0)
+        if places > held.shape[1]:
+            wider = held.new_zeros(len(held), places, held.shape[2])
+            wider[:, : held.shape[1]] = held
+            self.population.snapshots = self.population.voices = wider
+
+    def unseat(self, number: int) -> None:
+        """Nothing comes from this neighbour any more: its row is free for another."""
+        self.rows.pop(number, None)
 
     # A round ------------------------------------------------------------------------------------------------------
 
     def anchors(self, round: int) -> Indices:
-        """This round's anchors in their order."""
+        """This round's anchors in their order: drawn by its own coin, unless it is to repeat the simulator's."""
         c = self.config
+        if c.secret_order and c.data.anchor_order == "shuffle":
+            drawn = [digest(self._coin, f"{round} {anchor}".encode(), "sha256") for anchor in self.roles.anchor]
+            return self.roles.anchor[sorted(range(len(drawn)), key=drawn.__getitem__)]
         return self.federation.anchors(c.part, round, c.seed, c.data.anchor_order)
 
     def train(self, round: int) -> tuple[float, int]:
@@ -104,9 +119,9 @@ class Learner:
         return Snapshot.of(self.model, self.layout, self.population.params[ME], round, loss, samples, self.device)
 
     def mix(self, round: int, mix: Mix) -> None:
-        """omega <- own * omega + the blocks put in place by `hold`."""
-        pulls = [(self.rows[number], age, weight) for number, age, weight in mix.pulls]
-        MixBlocks(ME, round, mix.own, pulls).run(self.bench)
+        """omega <- the method's mix of omega with the blocks put in place by `hold`."""
+        pulls = tuple((self.rows[number], age, weight) for number, age, weight in mix.pulls)
+        self.exchange.block(ME, round, Mix(mix.own, pulls)).run(self.bench)
 
     def kept(self) -> Tensor:
         """A copy of this node's row, to be put back if a merge turns out badly."""
@@ -148,7 +163,7 @@ class Learner:
     def score(self, round: int, answers: npt.NDArray[Any], indices: Indices, form: Scoring) -> npt.NDArray[Any]:
         """Losses of one neighbour's answers, through this node's own head where the form asks for it."""
         if not form.at_home:
-            return form.score(answers, self.dataset.train_y[indices])
+            return form.losses(answers, self.dataset.train_y[indices])
         shaped = answers.reshape(len(answers), *(self.latent_shape or ()))
         losses: npt.NDArray[Any] = Score(ME, round, shaped[None], indices, form).run(self.bench)[0]
         return losses

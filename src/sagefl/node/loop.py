@@ -39,13 +39,12 @@ from .journal import Journal
 from .learner import Learner
 from .metrics import Metrics
 from .neighbourhood import Neighbourhood
-from .norms import Norms
 from .recording import NodeRecorder, decision_row, traffic_of
 from .service import Published, Server
 from .setting import check_setting, pulling_method
 from .snapshots import Snapshots
 from .status import write_status
-from .verify import fits
+from .verify import Norms, fits
 from .watch import Watch
 
 
@@ -69,11 +68,10 @@ class Node:
         check_setting(config, self.identity, insecure=insecure)
         self.stopping = threading.Event()
         self.journal = Journal(Path(config.directory) / "events.log", echo)
-        data = config.data.load() if dataset is None else config.data.meant(dataset)
+        data = (config.data.load() if dataset is None else config.data.meant(dataset)).narrowed()
         self.method = pulling_method(config, data.classes)
-        self.learner = Learner(config, self.method.training, data)
-        if data.loss is not None:
-            data.loss.try_on(self.method.selector.scorings, data.train_y, self.learner.outputs)
+        self.learner = Learner(config, self.method, data)
+        self.learner.outputs.try_loss(self.method.selector.scorings, data.train_y)
         self.mechanism = config.mechanism(self.learner.dataset.classes)
         latents = self.mechanism is None and self.learner.latent_shape is not None
         self.method.suited(latents=latents, graded=data.clipped_at is not None)

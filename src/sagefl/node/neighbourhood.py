@@ -55,8 +55,15 @@ class Neighbourhood:
 
     @property
     def ever(self) -> int:
-        """How many can ever be neighbours, which is what rules count on that promise something for a whole run."""
-        return self.room
+        """How many can ever be neighbours, which is what rules count on that promise something for a whole run.
+
+        With a keeper there is no end of newcomers, but they come in lots of `room`: whoever is in lot k = 1, 2, ... has
+        1/(k(k+1)) of what a rule may err, shared among the lot. That adds up to all of it however many come and go.
+        """
+        if self.members is None:
+            return self.room
+        lot = max(1, -(-len(self.names) // self.room))
+        return self.room * lot * (lot + 1)
 
     def look(self, round: int) -> None:
         """Carry out what the keeper has said meanwhile."""
@@ -86,15 +93,15 @@ class Neighbourhood:
     def _together(self, named: Known) -> dict[str, NeighbourConfig]:
         """Those in the config and those the keeper names, as far as numbers and room allow."""
         found = dict(self.config.neighbours)
-        taken = {self.config.number: self.config.name, **self.names, **{n.number: name for name, n in found.items()}}
+        numbers = {self.config.number: self.config.name, **self.names, **{n.number: name for name, n in found.items()}}
         for name, neighbour in sorted(named.items()):
             if name in found or name == self.config.name:
                 continue
-            if taken.setdefault(neighbour.number, name) != name:
-                other = taken[neighbour.number]
+            if numbers.setdefault(neighbour.number, name) != name:
+                other = numbers[neighbour.number]
                 self.journal.event("not-taken", peer=name, why=f"its number {neighbour.number} is that of {other}")
-            elif len(taken) - 1 > self.room:
-                self.journal.event("not-taken", peer=name, why=f"keeper.most = {self.room} were known before")
+            elif len(found) >= self.room:
+                self.journal.event("not-taken", peer=name, why=f"it has keeper.most = {self.room} neighbours already")
             else:
                 found[name] = neighbour
         return found
@@ -122,6 +129,7 @@ class Neighbourhood:
         number = self.known.pop(name).number
         client = self.clients.pop(number)
         self.presence.forget(number)
+        self.learner.unseat(number)
         self._past += client.sent + client.received
         client.close()
         if left:

@@ -1,7 +1,8 @@
 """A federation's folder: its authority, its roster and what all members share, changed under one lock.
 
-`authority/` signs, `roster.json` says who belongs to it, `keeper/` is the identity under which the keeper serves, and
-`settings.toml` (if there is one) holds the sections that every member's config begins with.
+`authority/` signs, `roster.json` says who belongs to it, `members/` holds the certificates given last, `keeper/` is the
+identity under which the keeper serves, and `settings.toml` (if there is one) holds the sections that every member's
+config begins with.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from ..runs.config import read_toml
 from ..runs.files import write_text
 from .config import NodeConfig, host_and_port, typed_address
 from .errors import NodeError
-from .identity import CA_DAYS, LIST_DAYS, PEM, Authority, fingerprint, now
+from .identity import CA_DAYS, LIST_DAYS, PEM, SOON, Authority, check_name, fingerprint, now, write_public
 from .roster import KEEPER, Roster
 from .ticket import Ticket
 
 MINUTES = 60.0  # how long a ticket is good for, unless told otherwise
 LONGEST_TICKET = 7 * 24 * 60.0
+CERTIFICATES = 20_000  # valid ones, revoked or not: even if all are revoked, the list fits into an answer
 WAIT = 10.0  # seconds for another process to let go of the roster
 SHARED = (
     "rounds", "seed", "clients", "data", "model", "training", "method", "evaluation", "topology", "exchange",
@@ -95,8 +97,7 @@ class Registry:
         key, shown = _requested_key(request), bytes.fromhex(secret)
         with self.open() as roster:
             name = roster.admit(shown, fingerprint(key), address, time.time())
-            made = self.authority.sign(name, key)
-            roster.members[name].serials.append(made.serial_number)
+            made = self._newest(roster, name) or self._sign(roster, name, key)
         certificates = {
             "certificate": made.public_bytes(PEM).decode(),
             "ca": self.authority.certificate.public_bytes(PEM).decode(),
@@ -116,25 +117,56 @@ class Registry:
             return {"number": number, "edition": edition, "neighbours": roster.around(name), "revoked": listed}
 
     def renew(self, name: str, certificate: x509.Certificate) -> dict[str, Any]:
-        """A new certificate for the key that a member has."""
+        """A new certificate for the key that a member has, near the end of its old one.
+
+        Whoever asks again is given the same one: nobody has more than two that are valid.
+        """
         key = certificate.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)  # it was signed here
-        made = self.authority.sign(name, key)
         with self.open() as roster:
-            roster.members[name].serials.append(made.serial_number)
-        return {"certificate": made.public_bytes(PEM).decode()}
+            found = self._newest(roster, name)
+            if found is not None and found.serial_number == certificate.serial_number:
+                left = (found.not_valid_after_utc - now()) / timedelta(days=1)
+                raise NodeError(f"this certificate is valid for {left:.0f} more days: ask in the last {SOON.days}")
+            made = found or self._sign(roster, name, key)
+        return {"certificate": made.public_bytes(PEM).decode(), "new": found is None}
 
     def dismiss(self, name: str) -> None:
         """Take a member out and revoke its certificates; its neighbours hear of it with their next question."""
         with self.open() as roster:
             self.authority.revoke_serials(roster.dismiss(name))
+            self._given(name).unlink(missing_ok=True)
 
     # Pieces --------------------------------------------------------------------------------------------------------
+
+    def _newest(self, roster: Roster, name: str) -> x509.Certificate | None:
+        """The certificate that a member was given last, unless that one ends soon."""
+        try:
+            found = x509.load_pem_x509_certificate(self._given(name).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        known = found.serial_number in roster.members[name].serials
+        return found if known and found.not_valid_after_utc - now() > SOON else None
+
+    def _sign(self, roster: Roster, name: str, key: ec.EllipticCurvePublicKey) -> x509.Certificate:
+        member = roster.members[name]
+        member.serials = {serial: end for serial, end in member.serials.items() if end > time.time()}
+        valid = len(self.authority.revocations().serials) + sum(len(m.serials) for m in roster.members.values())
+        if valid >= CERTIFICATES:
+            raise NodeError(f"{valid} certificates were signed within a year, revoked ones included: no more for now")
+        made = self.authority.sign(name, key)
+        self._given(name).parent.mkdir(exist_ok=True)
+        write_public(self._given(name), made.public_bytes(PEM))
+        member.serials[made.serial_number] = made.not_valid_after_utc.timestamp()
+        return made
+
+    def _given(self, name: str) -> Path:
+        return self.folder / "members" / f"{check_name(name)}.pem"
 
     def _fresh_list(self) -> bytes:
         until = self.authority.revocations().until
         if until is None or until - now() < timedelta(days=LIST_DAYS / 2):
-            self.authority.revoke_serials(())
+            self.authority.revoke_serials({})
         return (self.folder / "authority" / "revoked.pem").read_bytes()
 
     def _settings(self) -> dict[str, Any]:

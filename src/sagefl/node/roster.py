@@ -27,7 +27,7 @@ class Member:
     number: int
     address: str
     key: str
-    serials: list[int] = field(default_factory=list)
+    serials: dict[int, float] = field(default_factory=dict)  # of its valid certificates, and when each ends
     neighbours: list[str] = field(default_factory=list)
 
 
@@ -80,8 +80,8 @@ class Roster:
             self.edition += 1
         return ticket.name
 
-    def dismiss(self, name: str) -> list[int]:
-        """Take a member out; returns the serial numbers of its certificates, which are to be revoked."""
+    def dismiss(self, name: str) -> dict[int, float]:
+        """Take a member out; returns what its certificates' serial numbers and ends are, which are to be revoked."""
         member = self.members.pop(name, None)
         if member is None:
             raise NodeError(f"{name} is no member of this federation; there are {', '.join(self.members) or 'none'}")
@@ -119,10 +119,18 @@ class Roster:
     @classmethod
     def from_json(cls, text: str) -> Roster:
         """As `to_json` wrote it."""
-        found = json.loads(text)
-        members = {name: Member(**m) for name, m in found.pop("members").items()}
-        tickets = {hashed: Invitation(**t) for hashed, t in found.pop("tickets").items()}
-        return cls(**found, members=members, tickets=tickets)
+        try:
+            found = json.loads(text)
+            members = {name: _member(m) for name, m in found.pop("members").items()}
+            tickets = {hashed: Invitation(**t) for hashed, t in found.pop("tickets").items()}
+            return cls(**found, members=members, tickets=tickets)
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise NodeError(f"this is no roster: {error}") from None
+
+
+def _member(found: dict[str, Any]) -> Member:
+    serials = {int(serial): float(end) for serial, end in found.pop("serials").items()}
+    return Member(**found, serials=serials)
 
 
 def _hashed(secret: bytes) -> str:

@@ -23,12 +23,11 @@ from ..records import parts_of, type_of
 from ..selection.private import PrivateAnswers, perturbed
 from ..selection.scoring import Outputs, Scoring, sent_as
 from .account import KeptAccount
-from .answering import Answering
 from .errors import NodeError
 from .gate import Call, Gate, refuse
 from .identity import Identity
 from .limits import KEEPALIVE, WINDOW, Limits
-from .snapshots import Snapshot, Snapshots
+from .snapshots import Answering, Snapshot, Snapshots
 from .verify import PROTOCOL
 from .wire import node_pb2 as wire
 from .wire.rpc import serve_calls

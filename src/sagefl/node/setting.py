@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..exchange import ExchangeLayer
 from ..learning.devices import find_device
 from ..learning.models import build_model
 from ..learning.workbench import latent_shape
@@ -36,9 +35,9 @@ def pulling_method(config: NodeConfig, classes: int) -> Method:
         raise NodeError(f"method {made.id} knows the truth, which only the simulator can tell: choose another method")
     if made.selector.pushes:
         raise NodeError(f"method {made.id} pushes models to its peers, and nodes pull: choose another method")
-    if type(made.exchange) is not ExchangeLayer:
-        kind = type(made.exchange).__name__
-        raise NodeError(f"method {made.id} exchanges by {kind}, which only the simulator does: choose another method")
+    layer = type(made.exchange)
+    if beyond := layer.beyond or ("" if "beyond" in vars(layer) else "exchanges in a way of its own"):
+        raise NodeError(f"method {made.id} {beyond}, which only the simulator does: choose another method")
     return made
 
 

@@ -99,6 +99,7 @@ class Swarm:
                 "number": number,
                 "clients": self.nodes,
                 "seed": self.seed,
+                "secret_order": False,  # one operator, and everything is to be repeated by the seed
                 "listen": address,
                 "neighbours": neighbours,
                 "exchange": exchange,
