@@ -5,7 +5,9 @@ python tools/methods_table.py dpfl dfca  # these again; the other rows stay as t
 python tools/methods_table.py --no-run   # the page again, from the CSV alone
 
 Runs are kept in `runs/methods/` by address; finished ones are read, not run again. Seconds are training, deciding and
-mixing (evaluation aside) and are meaningful only when nothing else runs on the machine.
+mixing (evaluation aside) and are meaningful only when nothing else runs on the machine: say `--busy` when something
+does, and the page says so of these rows from then on. `version` is that of the method's results when a row was made: a
+test refuses rows of older ones.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from sagefl.methods import methods
-from sagefl.methods.standing import kind_of
+from sagefl.methods.fidelity import kind_of
+from sagefl.runs import versions
 from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.environment import address
 from sagefl.runs.rundir import RunDirectory
@@ -26,6 +29,7 @@ from sagefl.simulation.comparing import Part, compare, parts_of
 
 PHASES = ("train", "decide", "mix")
 COLUMNS = ("accuracy", "macro_f1", "client", "weak", "merged", "transferred", "evaluations", "megabytes", "seconds")
+ABOUT = ("version", "busy")  # of how a row was made: the method's results version, whether other work went on beside it
 
 
 def main() -> None:
@@ -40,7 +44,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--runs", type=Path, default=Path("runs/methods"))
     parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--note", default="", help="a sentence to add, e.g. on what else the machine did")
+    parser.add_argument("--busy", action="store_true", help="other work shares the machine: seconds are too many")
     args = parser.parse_args()
     seeds = [int(seed) for seed in args.seeds.split(",")]
     rows = kept(args.out / "methods.csv")
@@ -51,7 +55,7 @@ def main() -> None:
         compare(parts, Execution(checkpoint_every=1000))
         for part in parts:
             summary = part.directory.summary or {}
-            rows[id].append(numbers(summary, part.directory))
+            rows[id].append(numbers(summary, part.directory) | {"version": version(id), "busy": int(args.busy)})
             print(f"seed {part.seed} {id}: accuracy {summary['accuracy']:.4f}", flush=True)
     write({id: rows[id] for id in methods() if id in rows}, args, seeds)
 
@@ -61,13 +65,18 @@ def place(args: argparse.Namespace, part: Part) -> RunDirectory:
     return RunDirectory(args.runs / address(part.config))
 
 
+def version(id: str) -> int:
+    """Of a method's results, now."""
+    return versions.METHODS.get(id, 1)
+
+
 def kept(path: Path) -> dict[str, list[dict[str, float]]]:
     """The rows of the CSV as it stands."""
     rows: dict[str, list[dict[str, float]]] = {}
     if path.is_file():
         with path.open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                values = {name: row[name] for name in COLUMNS}
+                values = {name: row[name] for name in (*ABOUT, *COLUMNS)}
                 rows.setdefault(row["method"], []).append(
                     {k: int(v) if v.isdigit() else float(v) for k, v in values.items()}
                 )
@@ -98,6 +107,8 @@ def numbers(summary: dict[str, Any], run: RunDirectory) -> dict[str, float]:
 
 def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, seeds: list[int]) -> None:
     args.out.mkdir(exist_ok=True)
+    busy = [f"`{id}`" for id, runs in rows.items() if any(run["busy"] for run in runs)]
+    told = f" Seconds of {', '.join(busy)} were taken while other work shared the machine." if busy else ""
     lines = [
         "# Every method on the embedded data",
         "",
@@ -109,7 +120,7 @@ def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, see
         "rank them: differences of a few points are noise at this scale.",
         "",
         "Merged and transferred are models per client-round relative to random gossip; evaluations and MB are totals "
-        "of a run (all clients); seconds are training, deciding and mixing." + (f" {args.note}" if args.note else ""),
+        "of a run (all clients); seconds are training, deciding and mixing." + told,
         "",
         "How true each is to its paper: as published, adapted, or only inspired by it (not ranked anywhere); `ours` "
         "has none. `sagefl methods` says more. Client accuracy is taken right after merging, a body under a head that "
@@ -126,7 +137,7 @@ def write(rows: dict[str, list[dict[str, float]]], args: argparse.Namespace, see
     lines += ["", f"Command: `{command}`", ""]
     (args.out / "methods.md").write_text("\n".join(lines), encoding="utf-8")
     with (args.out / "methods.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, ["method", "seed", *COLUMNS])
+        table = csv.DictWriter(file, ["method", "seed", *ABOUT, *COLUMNS])
         table.writeheader()
         for id, runs in rows.items():
             for seed, run in zip(seeds, runs, strict=True):

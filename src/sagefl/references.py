@@ -7,17 +7,24 @@ Installed packages offer theirs as entry points: `installed`.
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, reduce
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .errors import UsageError
+from .reading import watched
+
+SELECTORS, METHODS, MODELS = "sagefl.selectors", "sagefl.methods", "sagefl.models"
+DATASETS, METRICS, ENGINES = "sagefl.datasets", "sagefl.metrics", "sagefl.engines"
+"""The groups in which packages offer entry points."""
+
+_added: set[str] = set()  # folders that references have put on `sys.path`
 
 
 def is_reference(text: str) -> bool:
@@ -49,11 +56,19 @@ def load(reference: str) -> Any:
     elif not Path(place).is_file():
         raise UsageError(f"{place}: no such file")
     if folder not in sys.path:
+        _added.add(folder)
         sys.path.insert(0, folder)  # and stays: worker processes import the module from there
-    imported = importlib.import_module(module)
+    with watched(f"module {module} in {folder}"):  # it may be imported already: for the first of several that are in it
+        imported = importlib.import_module(module)
     if place.endswith(".py") and not _is_file_of(imported, Path(place)):
         raise UsageError(f"a module {module} is loaded from elsewhere already: give {place} another name")
     return reduce(getattr, name.split("."), imported)
+
+
+def search_path(reference: str = "") -> list[str]:
+    """The folders that a user's module may import from, whatever other references were loaded in this process."""
+    own = [_split(reference.partition(":")[0])[0], str(Path.cwd())] if reference else []
+    return [*own, *(entry for entry in sys.path if entry not in _added)]
 
 
 def file_of(reference: str) -> Path | None:
@@ -65,16 +80,26 @@ def file_of(reference: str) -> Path | None:
 
 
 def find_module(name: str, path: list[str]) -> Path | None:
-    """The file of a module, looked for in some folders."""
+    """The file of a module, looked for in some folders and by the finders of packages that are installed editable."""
     importlib.invalidate_caches()
-    places: list[str] | None = path
-    found = None
-    for part in name.split("."):
-        found = importlib.machinery.PathFinder.find_spec(part, places) if places else None
+    parts, found, places = name.split("."), None, path
+    for depth in range(1, len(parts) + 1):
+        found = _spec(".".join(parts[:depth]), places, top=depth == 1)
         if found is None:
             return None
         places = list(found.submodule_search_locations or ())
     return Path(found.origin) if found is not None and found.origin and Path(found.origin).is_file() else None
+
+
+def _spec(name: str, places: list[str], *, top: bool) -> ModuleSpec | None:
+    """What Python would find under a full name, without the import of parents that `importlib.util` does."""
+    return PathFinder.find_spec(name, places) or found_otherwise(name, None if top else places)
+
+
+def found_otherwise(name: str, places: list[str] | None = None) -> ModuleSpec | None:
+    """What finders beside the path know under a name, such as those of packages that are installed editable."""
+    finders = [f for f in sys.meta_path if f is not PathFinder and hasattr(f, "find_spec")]
+    return next((spec for finder in finders if (spec := finder.find_spec(name, places)) is not None), None)
 
 
 def _split(place: str) -> tuple[str, str]:

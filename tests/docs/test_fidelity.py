@@ -12,13 +12,14 @@ from types import ModuleType
 
 import pytest
 
-from sagefl.methods import method_class, methods
-from sagefl.methods.standing import ranked
+from sagefl.data import DataError
+from sagefl.methods import methods
+from sagefl.methods.fidelity import ranked
 from sagefl.runs.versions import METHODS
 
 ROOT = Path(__file__).parents[2]
 VERDICTS = {"reproduced", "direction only", "not reproduced", "not testable"}
-CHEAP = ("dpfl", "median")
+CHEAP = ("d-psgd", "choco", "hoeffding-race", "median")
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +52,9 @@ def test_the_table_is_the_tools_and_of_the_versions_of_now(
     tool: ModuleType, recorded: dict[str, dict[str, str]]
 ) -> None:
     """Whoever changes a method's results runs its check again."""
-    words = ("method", "setting", "data", "published", "why", "version")
-    now = [
-        (id, check.setting, tool.data(id), check.published, check.why, str(METHODS.get(id, 1)))
-        for id, check in tool.CHECKS.items()
-    ]
-    assert [tuple(row[word] for word in words) for row in recorded.values()] == now
+    said = [tool.said(id) for id in tool.CHECKS]
+    assert [{word: row[word] for word in said[0]} for row in recorded.values()] == said
+    assert all(row["version"] == str(METHODS.get(id, 1)) for id, row in recorded.items())
 
 
 @pytest.mark.slow
@@ -65,7 +63,10 @@ def test_a_check_that_is_run_again_says_the_same(
     id: str, tool: ModuleType, recorded: dict[str, dict[str, str]]
 ) -> None:
     """Shares and accuracies to a point or two: another kind of CPU moves a run of two seeds by that much."""
-    again, held = tool.row(id), recorded[id]
+    try:
+        again, held = tool.row(id), recorded[id]
+    except DataError as absent:
+        pytest.skip(f"the check of {id} needs published data: {absent}")
     assert again["verdict"] == held["verdict"]
     numbers = r"\d*\.?\d+"
     assert re.sub(numbers, "#", again["ours"]) == re.sub(numbers, "#", held["ours"])
@@ -79,19 +80,25 @@ def test_the_page_of_all_methods_is_that_of_its_csv(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "tools/methods_table.py", "--no-run", "--out", tmp_path]
     subprocess.run(command, check=True, capture_output=True)
     made, held = ((folder / "methods.md").read_text(encoding="utf-8") for folder in (tmp_path, ROOT / "results"))
-    rows = [[line for line in text.splitlines() if line.startswith("|")] for text in (made, held)]
-    assert rows[0] == rows[1]
-    assert [line.split(" | ")[0].removeprefix("| ") for line in rows[0][2:]] == list(methods())
+    assert made == held  # its sentence on busy seconds, too
+    rows = [line for line in made.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0].removeprefix("| ") for line in rows[2:]] == list(methods())
     assert (tmp_path / "methods.csv").read_bytes() == (ROOT / "results/methods.csv").read_bytes()
 
 
-def test_figures_in_a_docstring_are_recorded_ones(recorded: dict[str, dict[str, str]]) -> None:
-    """DFedPGP's, which explains why it is below local training there."""
-    text = method_class("dfedpgp").description()
+def test_the_table_of_all_methods_is_of_the_versions_of_now() -> None:
+    """Whoever changes a method's results makes its rows again: `python tools/methods_table.py ID`."""
+    with (ROOT / "results/methods.csv").open(encoding="utf-8") as file:
+        made = {(row["method"], int(row["version"])) for row in csv.DictReader(file)}
+    assert made == {(id, METHODS.get(id, 1)) for id in methods()}
+
+
+def test_figures_on_the_page_are_recorded_ones() -> None:
+    """DFedPGP's: why it is below local training there."""
+    page = (ROOT / "docs/reference/methods.md").read_text(encoding="utf-8")
+    text = re.split(r"^### ", page, flags=re.MULTILINE)[1]
     table = (ROOT / "results/methods.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (\S+) \|(.*)$", table, re.MULTILINE))
     ours = {id: re.findall(r"0\.\d+", rows[id])[4] for id in ("dfedpgp", "rg", "local")}
     client = {id: f"{float(figure):.3f}" for id, figure in ours.items()}
-    known = {*client.values(), *re.findall(r"0\.\d{3}", recorded["dfedpgp"]["ours"])}
-    assert {f"0{figure}" for figure in re.findall(r"(?<!\d)\.\d{3}", text)} <= known
-    assert all(figure.removeprefix("0") in text for figure in client.values())
+    assert {f"0{figure}" for figure in re.findall(r"(?<!\d)\.\d{3}", text)} == set(client.values())

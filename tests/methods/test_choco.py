@@ -24,7 +24,10 @@ def outcomes(edges=EDGES):
 
 
 class Literal:
-    """CHOCO as printed: every node holds a copy of every neighbour's replica and adds what it receives."""
+    """CHOCO-SGD as descriptions of Koloskova et al. 2019, Algorithm 2, have it.
+
+    Every node holds a copy of every neighbour's replica and adds what it receives.
+    """
 
     def __init__(self, rows: Rows, kind: str, ratio: float, gamma: float) -> None:
         self.kind, self.ratio, self.gamma, self.weights = kind, ratio, gamma, metropolis(EDGES, CLIENTS)
@@ -67,6 +70,35 @@ def test_replicas_equal_every_holders_view(kind):
         assert torch.allclose(rows.shared, expected, atol=1e-6)
         assert torch.equal(rows.heads, heads)
         assert not rows.padding.any()
+
+
+def test_gossip_is_that_of_the_authors_code():
+    """`search_gamma` in dl_code/pcode/tools/tune_consensus_stepsize.py of epfml/ChocoSGD.
+
+    There a round steps towards the replicas, X += gamma X^ (W - I), and then sends, X^ += Q(X - X^); replicas start at
+    zero. Here it sends first: the first step of theirs moves nothing, the others come in the same order.
+    """
+    ratio, gamma, rounds = 0.2, 0.3, 9
+    layer = Compressor("top-k", ratio, gamma)
+    rows = Rows.made(CLIENTS, layer)
+    start, real = rows.shared[0].clone().double(), Literal(rows, "top-k", ratio, gamma).real > 0
+    rows.train(torch.Generator().manual_seed(5))
+    weights, w = metropolis(EDGES, CLIENTS), torch.eye(CLIENTS, dtype=torch.float64)
+    for k, around in weights.items():
+        for j, share in around.items():
+            w[k, j], w[k, k] = share, w[k, k] - share
+    x = (rows.shared.double() - start)[:, real].T.clone()  # a column per node, as theirs
+    replicas = torch.zeros_like(x)
+    for _ in range(rounds + 1):
+        x += gamma * replicas @ (w - torch.eye(CLIENTS, dtype=torch.float64))
+        for node in range(CLIENTS):
+            if weights[node]:
+                kept = (x - replicas)[:, node].abs().argsort(descending=True)[: int(ratio * len(x))]
+                replicas[kept, node] = x[kept, node]
+    for round in range(rounds):
+        rows.publish(round)
+        layer.mix(rows, round, layer.resolve(outcomes(), {}, 0.5))
+    assert torch.allclose((rows.shared.double() - start)[:, real].T, x, atol=1e-5)
 
 
 def test_whoever_has_no_neighbour_moves_nowhere():

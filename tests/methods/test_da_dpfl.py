@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rows import Rows, finished, pulled, saved
 
-from sagefl.exchange.masks import SequentialMasked, prune
+from sagefl.exchange.masks import MASK, SequentialMasked, prune
 from sagefl.methods import method
 from sagefl.methods.da_dpfl import LARGEST_CUT, pq_index, timetable
 from sagefl.selection.outcome import decode, encode
@@ -74,6 +74,40 @@ def test_fresh_blocks_replace_one_share_each():
     assert torch.allclose(rows.shared[0], expected, atol=1e-6)
     assert torch.equal(rows.heads, before[:, 64:])
     assert torch.equal(rows.population.params[1:], before[1:])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fresh_models_enter_as_in_a_literal_transcription(seed):
+    """`_aggregate_func_ring` in dadpfl_api_sch.py of EricLoong/da-dpfl, with the average of DisPFL's `_aggregate_func`.
+
+    There a neighbour that comes earlier in the round's order is averaged as it is *after* its training, the others as
+    they were. Ours holds the average of all as they were and lets a fresh block replace a share of it: the same
+    wherever those were alike, which is where neither has anything to dilute.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    peers, order = [1, 2, 3], torch.randperm(4, generator=rng).tolist()
+    layer = SequentialMasked(0.5, own=True, wait=3)
+    rows = Rows.made(4, layer)
+    masks = rows.population.extras[MASK]
+    old = torch.randn(rows.layout.width, generator=rng)  # everybody's before the round, where their masks hold it
+    w_original = [old[:64] * masks[k] for k in range(4)]
+    w_update = [(old[:64] + torch.randn(64, generator=rng)) * masks[k] for k in range(4)]
+    for k in range(4):
+        rows.shared[k], rows.population.snapshots[rows.population.slot(1), k, :64] = w_original[k], w_update[k]
+    earlier = [j for j in peers if order.index(j) < order.index(0)]
+    layer.chosen, layer.fresh = {0: peers}, {0: earlier, 1: [], 2: [], 3: []}
+    layer.reuse(rows, 1, [0], [peers, [], [], []])
+    models = [w_original[0], *(w_update[j] if j in earlier else w_original[j] for j in peers)]
+    for c in range(64):
+        fresh = [float(w_update[j][c]) for j in earlier if masks[j, c]]
+        if masks[0, c] and all(masks[j, c] for j in peers):
+            assert float(rows.shared[0, c]) == pytest.approx(sum(float(m[c]) for m in models) / 4, abs=1e-5)
+        elif masks[0, c]:  # over those that hold it: here one's own average stands for all that are not fresh
+            rest = 4 - len(earlier)
+            mean = (rest * float(old[c]) + sum(fresh)) / (rest + len(fresh))
+            assert float(rows.shared[0, c]) == pytest.approx(mean, abs=1e-5)
+        else:
+            assert float(rows.shared[0, c]) == 0.0
 
 
 def test_what_is_taken_before_training_is_paid_for():

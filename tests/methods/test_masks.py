@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import prod
+
 import polars as pl
 import pytest
 import torch
@@ -28,6 +30,25 @@ def test_small_layers_are_denser_and_the_whole_has_the_wanted_density():
     # (10 + 10)/100 : (40 + 40)/1600 : 120/2000 = 20 : 5 : 6
     assert found[1] / found[0] == pytest.approx(5 / 20)
     assert found[2] / found[0] == pytest.approx(6 / 20)
+
+
+@given(
+    shapes=st.lists(st.lists(st.integers(1, 40), min_size=2, max_size=4).map(tuple), min_size=1, max_size=6),
+    density=st.floats(0.05, 0.95),
+)
+def test_densities_are_those_of_a_literal_transcription(shapes, density):
+    """`calculate_sparsities` in standalone/DisPFL/my_model_trainer.py of rong-dai/DisPFL: epsilon is found again each
+    time that the layers of the largest probability had to be made dense."""
+    sizes, dense = [prod(shape) for shape in shapes], set()
+    while len(dense) < len(shapes):
+        rhs = sum(n * density if i not in dense else -n * (1 - density) for i, n in enumerate(sizes))
+        raw = {i: sum(shapes[i]) / n for i, n in enumerate(sizes) if i not in dense}
+        epsilon = rhs / sum(raw[i] * sizes[i] for i in raw)
+        if max(raw.values()) * epsilon <= 1:
+            break
+        dense |= {i for i, probability in raw.items() if probability == max(raw.values())}
+    expected = [1.0 if i in dense else epsilon * raw[i] for i in range(len(shapes))]
+    assert densities(shapes, density) == pytest.approx(expected)
 
 
 def test_a_layer_cannot_be_more_than_dense():
@@ -117,6 +138,31 @@ def test_a_coordinate_is_averaged_over_those_who_hold_it():
     assert torch.equal(rows.shared[2], published[2, :64])  # merges nothing
     assert torch.equal(rows.heads, heads)
     assert not rows.padding.any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_averaging_is_that_of_a_literal_transcription(seed):
+    """`_aggregate_func` in standalone/DisPFL/dispfl_api.py of rong-dai/DisPFL.
+
+    The sum over oneself and the neighbours, divided by how many of their masks hold the coordinate (by 0: zero), times
+    one's own mask; the masks that count are those the models were trained with.
+    """
+    layer = Masked(0.5, own=True)
+    rows = Rows.made(4, layer)
+    rows.train(torch.Generator().manual_seed(seed), scale=1.0)
+    masks = rows.population.extras[MASK]
+    rows.shared.mul_(masks)
+    rows.publish(0)
+    layer.publish(rows, 4, 0)
+    trained, models = masks.clone(), rows.shared.clone()
+    masks.copy_(masks[torch.tensor([1, 2, 3, 0])])  # masks change at the end of training
+    around = {0: (1, 2, 3), 1: (0,), 2: (1, 3), 3: ()}
+    layer.mix(rows, 0, layer.resolve({k: pulled({j: 1 / (1 + len(p)) for j in p}) for k, p in around.items()}, {}, 0.5))
+    for k, peers in around.items():
+        for c in range(64):
+            count = sum(float(trained[j, c]) for j in (*peers, k))
+            mean = sum(float(models[j, c]) for j in (*peers, k)) / count if count else 0.0
+            assert float(rows.shared[k, c]) == pytest.approx(mean * float(masks[k, c]), abs=1e-6)
 
 
 def test_a_block_travels_as_bitmap_and_values():

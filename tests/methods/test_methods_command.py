@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.methods import method, methods
-from sagefl.methods.standing import kind_of, ranked
+from sagefl.methods.fidelity import kind_of, ranked
 from sagefl.selection.options import choices
 
 
@@ -92,3 +92,8 @@ def test_every_method_says_how_true_it_is_to_its_paper(id):
     ours = "This project" in found.citation or id in ("oracle", "oracle-average", "sage-os-table")
     assert (kind_of(id) == "ours") == ours
     assert ranked(id) == (not id.endswith("-lite"))
+
+
+def test_every_published_method_says_what_was_read_of_it():
+    lacking = [id for id, found in methods().items() if found.citation and "Read:" not in found.description()]
+    assert all("SAGE" in methods()[id].citation for id in lacking)  # this project's own paper

@@ -126,6 +126,48 @@ def test_dfca_finds_the_groups_and_a_model_for_each(tmp_path):
     assert set(traffic["control_bytes"]) == {4 * (CLIENTS - 1)}
 
 
+def test_dfca_takes_a_round_as_a_literal_transcription_does():
+    """The choice as in `get_inference_stats` of dfca.py (jonaskir6/dfca, mnist/notebooks/exp_1) and of IFCA's
+    train_cluster_mnist.py: the smallest mean loss on all of one's training data. The average as the paper's abstract
+    has it: what arrives enters the copy of its cluster, sequentially; one's own copy is the first."""
+    world, k = clustered_world(config("dfca")), 3
+    layer = Clustered(k)
+    extras = layer.extras(world.layout.width, world.layout.shared_stop)
+    engine = make_engine("sequential", world, LocalTraining(), extras=extras)
+    p, rng = engine.population, torch.Generator().manual_seed(7)
+    p.reset(world.initial)
+    layer.begin(engine, CLIENTS)
+    for _ in range(3):
+        mine = {c: [copy.clone() for copy in p.extras[COPIES][c].view(k, -1)] for c in range(CLIENTS)}
+        took = dict(layer.clusters)
+        trained = {c: p.params[c] + 0.3 * torch.randn(world.layout.width, generator=rng) for c in range(CLIENTS)}
+        for c, row in trained.items():
+            p.params[c].copy_(row)
+            p.snapshots[p.slot(0), c].copy_(row)
+        around = {c: [j for j in range(CLIENTS) if (j - c) % 4 == 1] for c in range(CLIENTS)}
+        layer.publish(engine, CLIENTS, 0)
+        layer.mix(engine, 0, {c: Mix(0.1, tuple((j, 0, 0.1) for j in js)) for c, js in around.items()})
+        for c in range(CLIENTS):
+            mine[c][took[c]], held = trained[c], [1] * k
+            for j in around[c]:
+                n, cluster_of = held[took[j]], took[j]
+                mine[c][cluster_of] = (n * mine[c][cluster_of] + trained[j]) / (n + 1)
+                held[cluster_of] += 1
+            losses = [_mean_loss(world, copy, c) for copy in mine[c]]
+            assert layer.clusters[c] == losses.index(min(losses))
+            assert torch.allclose(p.extras[COPIES][c].view(k, -1), torch.stack(mine[c]), atol=1e-5)
+            assert torch.allclose(p.params[c], mine[c][layer.clusters[c]], atol=1e-5)
+
+
+def _mean_loss(world, row, client):
+    """Cross-entropy of a row's model on a client's training data, by torch's own functions alone."""
+    world.layout.bind(world.model, row)
+    mine = world.federation.roles[client].train
+    with torch.no_grad():
+        out = world.model(torch.from_numpy(world.dataset.train_x[mine]))
+        return float(torch.nn.functional.cross_entropy(out, torch.from_numpy(world.dataset.train_y[mine])))
+
+
 def test_dfca_averages_what_arrives_by_cluster_one_after_another():
     """copy <- (n copy + model) / (n + 1), cluster by cluster; then the copy of the lowest loss is taken."""
     world = clustered_world(config("dfca"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 
@@ -32,6 +32,8 @@ REPLICA = "replica"
 
 class Compressor(ExchangeLayer):
     """CHOCO's exchange: `ratio` is the share of coordinates that top-k keeps, `gamma` the consensus step."""
+
+    beyond: ClassVar[str] = "sends compressed changes of models"
 
     def __init__(self, compression: Compression, ratio: float, gamma: float) -> None:
         if compression not in get_args(Compression):

@@ -7,9 +7,9 @@ that needs rows is a task (`sagefl.learning.tasks`), so that every engine carrie
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from ..learning.tasks import MixBlocks, Tasks
+from ..learning.tasks import MixBlocks, Task, Tasks
 from ..selection.outcome import Outcome, Traffic
 from ..selection.scoring import Scoring
 from .accounting import Sizes, account
@@ -18,6 +18,12 @@ from .mixing import Mix, resolve
 
 class ExchangeLayer:
     """Plain exchange: dense blocks, mixed as decided. Subclasses override what they change."""
+
+    beyond: ClassVar[str] = ""
+    """What a method does beyond pulling blocks and mixing them (`block`), as an operator is told whose node cannot.
+
+    A subclass that does no more says so with an empty one of its own.
+    """
 
     def extras(self, width: int, shared: int) -> dict[str, int]:
         """Per-client arrays that this layer keeps (name -> columns); they are part of the checkpoint."""
@@ -44,7 +50,11 @@ class ExchangeLayer:
 
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
         """Carry the mixing out."""
-        tasks.map([MixBlocks(client, round, mix.own, mix.pulls) for client, mix in mixes.items()])
+        tasks.map([self.block(client, round, mix) for client, mix in mixes.items()])
+
+    def block(self, client: int, round: int, mix: Mix) -> Task[None]:
+        """How one client's pulled blocks become part of its own."""
+        return MixBlocks(client, round, mix.own, mix.pulls)
 
     def ensembles(self) -> Mapping[int, Sequence[tuple[int, int, float]]]:
         """With whose published models (client, age, weight) a client predicts after mixing; by default with none."""

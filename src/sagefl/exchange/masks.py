@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -35,6 +35,8 @@ Layers = Literal["erk", "uniform"]
 
 class Masked(ExchangeLayer):
     """Masked blocks; each coordinate is averaged over the clients that hold it."""
+
+    beyond: ClassVar[str] = "sends sparse models under masks of their own"
 
     def __init__(self, density: float, layers: Layers = "erk", *, own: bool = False) -> None:
         if not 0 < density <= 1:
@@ -212,7 +214,7 @@ class CountPublished(Task[int]):
     round: int
 
     def run(self, bench: Workbench) -> int:
-        """Count them."""
+        """The count."""
         p = bench.population
         return int(torch.count_nonzero(p.snapshots[p.slot(self.round), self.client, bench.layout.shared]))
 
@@ -222,7 +224,7 @@ class MaskedAverage(MixBlocks):
     """omega <- mask * (weighted mean over those of {self} + peers that hold the coordinate; 0 if nobody does)."""
 
     def run(self, bench: Workbench) -> None:
-        """In place."""
+        """Overwrite the client's own block."""
         p, shared = bench.population, bench.layout.shared
         mine = p.params[self.client, shared]
         total, weights = mine * self.own, (mine != 0) * self.own

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from .mixing import Mix, client_of
 
 class PushSum(ExchangeLayer):
     """Pushed models merge by push-sum; `weights` are the de-biasing weights."""
+
+    beyond: ClassVar[str] = "pushes weighted models"
 
     def __init__(self) -> None:
         self.weights = np.ones(0)

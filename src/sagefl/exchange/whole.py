@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from ..learning.tasks import MixBlocks, Tasks
 from ..selection.outcome import Outcome, Traffic
@@ -15,6 +16,8 @@ from .mixing import Mix
 
 class WholeModels(ExchangeLayer):
     """All parameters are mixed as decided."""
+
+    beyond: ClassVar[str] = "averages whole models (it would work with its option models=shared)"
 
     def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
         """Carry the mixing out."""

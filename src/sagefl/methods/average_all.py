@@ -1,7 +1,7 @@
 """Average with everybody: all clients share one block after every round, as if a server stood in the middle.
 
 H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of Deep Networks
-from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
+from Decentralized Data. AISTATS 2017. arXiv:1602.05629. Read: the abstract; the average is as every later paper has it.
 
 Established. A server averages the models of all clients, weighted by their samples.
 
@@ -25,6 +25,8 @@ from .base import Method
 
 class _Everybody(ExchangeLayer):
     """Everybody's published block, equally weighted, whatever was decided."""
+
+    beyond: ClassVar[str] = "averages the models of everybody, also of those who are no neighbours"
 
     clients = 1
 
@@ -60,5 +62,5 @@ class AverageAll(Method):
     fidelity: ClassVar[str] = "adapted: no server, every client counts alike, heads stay local"
 
     def make_exchange(self) -> ExchangeLayer:
-        """Everybody's."""
+        """Average everybody's models."""
         return _Everybody()

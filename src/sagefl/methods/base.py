@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from ..errors import UsageError
+from ..errors import UsageError, said
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
-from ..references import is_reference, load
+from ..reading import watched
+from ..references import METHODS, is_reference, load
 from ..selection import Selector
 from ..selection.options import check_options, help_texts
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.registry import build, discover, nearest, selectors
 
-ENTRY_POINTS = "sagefl.methods"
 Helps = Callable[[int, int], bool]
 """Whether (client, peer) are of one group and the peer is no culprit."""
 
@@ -75,6 +75,15 @@ class Method:
         self.selector = priced_for(self.selector, mechanism)
         return self
 
+    def asked_in(self, order: str) -> Method:
+        """The method where anchors are asked about in this order (`data.anchor_order`), if it can bear that."""
+        if self.selector.remembers and order == "fixed":
+            raise UsageError(
+                f"{self.id} remembers what it was told, and data.anchor_order = fixed would count the same anchors "
+                "again in every round, which voids its guarantee: use anchor_order = shuffle"
+            )
+        return self
+
     def suited(self, *, latents: bool, graded: bool = False) -> Method:
         """The method for models with or without latents that peers may hand over, and for losses of this kind."""
         self.selector = self.selector.suited(latents=latents, graded=graded)
@@ -114,7 +123,7 @@ class Method:
 
 @cache
 def _discover() -> None:
-    discover(__package__, Method, Method.registered, ENTRY_POINTS)
+    discover(__package__, Method, Method.registered, METHODS)
 
 
 def methods() -> dict[str, type[Method]]:
@@ -136,7 +145,8 @@ def method_class(id: str) -> type[Method]:
 
 def method(id: str, **options: Any) -> Method:
     """A method by id with options."""
-    return build(method_class(id), options)
+    with watched(f"method {id}"):
+        return build(method_class(id), options)
 
 
 def _referred(reference: str, known: dict[str, type[Method]]) -> type[Method]:
@@ -147,7 +157,7 @@ def _referred(reference: str, known: dict[str, type[Method]]) -> type[Method]:
     try:
         found = load(reference)
     except Exception as error:  # whatever a user's module raises while it is imported
-        raise UsageError(f"cannot load method {reference!r}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"cannot load method {reference!r}: {said(error)}") from error
     if isinstance(found, type) and issubclass(found, Method):
         return found
     if isinstance(found, type) and issubclass(found, Selector):

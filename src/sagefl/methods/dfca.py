@@ -3,8 +3,8 @@
 J. Kirch, S. Becker, T. Koketsu Rodrigues, S. Harmeling. DFCA: Decentralized Federated Clustering Algorithm. 2025.
 arXiv:2510.15300. After A. Ghosh, J. Chung, D. Yin, K. Ramchandran. An Efficient Framework for Clustered Federated
 Learning. NeurIPS 2020. arXiv:2006.04088. Read: both abstracts; the code of the first author's thesis, which came before
-the paper (jonaskir6/dfca: mnist and emnist notebooks with their printed results); the code of IFCA (jichan3751/ifca:
-mnist/train_cluster_mnist.py). The paper's own code is not public.
+the paper (jonaskir6/dfca: mnist and emnist notebooks with their printed results, those of mnist/notebooks/exp_1 over
+five seeds); the code of IFCA (jichan3751/ifca: mnist/train_cluster_mnist.py). The paper's own code is not public.
 
 Established. There are k cluster models, started apart; k = 4 in both codes' experiments with rotated MNIST. Every round
 a client takes the one of the lowest loss on all of its training data, trains it, and what clients of a cluster have
@@ -46,6 +46,8 @@ COPIES = "cluster-models"
 class Clustered(ExchangeLayer):
     """Copies of k cluster models at every client; `clusters` says which one each trains."""
 
+    beyond: ClassVar[str] = "keeps and exchanges several models, one per cluster"
+
     def __init__(self, k: int) -> None:
         self.k = k
         self.clusters: dict[int, int] = {}
@@ -79,7 +81,7 @@ class Clustered(ExchangeLayer):
         return replace(plain, models=pulled * sizes.full_model, control=plain.control + SCALAR * pulled)
 
     def state(self) -> dict[str, Any]:
-        """Who trains which."""
+        """Which cluster's model each client trains."""
         return {"clusters": self.clusters}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -102,7 +104,7 @@ class StartCopies(Task[None]):
     k: int
 
     def run(self, bench: Workbench) -> None:
-        """The same for every client."""
+        """Start every copy from the client's own model."""
         for number, copy in enumerate(copies(bench, self.client, self.k)):
             copy.copy_(bench.population.params[self.client])
             order = torch.Generator().manual_seed(number)
@@ -121,7 +123,7 @@ class TakeBest(Task[int]):
         """The first of several."""
         samples, losses = bench.corpus.shards[self.client], []
         for copy in copies(bench, self.client, self.k):
-            bench.layout.bind(bench.model, copy)
+            bench.bind(copy)
             loss = bench.judge(bench.infer(bench.corpus.train_x, samples), samples, "ce")
             losses.append(loss if loss == loss else float("inf"))  # a model that has diverged fits nobody
         best = losses.index(min(losses))
@@ -155,7 +157,7 @@ class RunningAverages(Task[None]):
         return [Row("snapshots", peer, self.round - age) for peer, age, _ in self.arrivals]
 
     def run(self, bench: Workbench) -> None:
-        """In place."""
+        """Update the copies in place."""
         p, mine = bench.population, copies(bench, self.client, self.k)
         counts = [1] * self.k
         for peer, age, cluster in self.arrivals:
@@ -181,7 +183,7 @@ class DFCA(Method):
 
     @dataclass(frozen=True)
     class Options(Method.Options):
-        """The clusters."""
+        """How many clusters there are."""
 
         k: int = option(4, "number of cluster models", ge=1)
 

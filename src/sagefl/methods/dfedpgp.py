@@ -1,7 +1,8 @@
 """DFedPGP: directed push-sum of the shared body, with head and body trained in turn.
 
 Y. Liu, Y. Shi, Q. Li, B. Wu, X. Wang, L. Shen. Decentralized Directed Collaboration for Personalized Federated
-Learning. CVPR 2024. arXiv:2405.17876. Read: the abstract and a public summary; no code was found.
+Learning. CVPR 2024. arXiv:2405.17876. Read: the abstract, a public summary, and a copy of its code in another project
+(SafeAI-Wshuai/pDFL: standalone/dfedpgp, main_dfedpgp.py), which merges before training and averages the bodies plainly.
 
 Established. The linear classifier is personal, the rest is shared. Every round a client trains its head with the body
 frozen, then the body with the head frozen, and pushes the body to a few out-neighbours of a directed graph that
@@ -13,12 +14,6 @@ parameters and mixes with weights p_ij w_j / w_i, which is the same step (`sagef
 arrives with the present weight, so that no weight is lost. Each phase is a pass over the epoch's batches
 (`sagefl.learning.alternating`). Traffic is counted in the sender's row: the shared block and one weight (4 bytes,
 control) per out-neighbour.
-
-Why it is below `local` in `results/methods.md` (Client accuracy .830, gossip .821, alone .896): accuracy is taken right
-after merging, a body that was averaged under a head that was fitted to another, in a run of twelve short rounds; that
-costs everybody who merges. And why it is no more than a point above gossip: heads are personal under gossip here, too.
-Where heads are shared, its advantage is the paper's: see its row in `results/fidelity/checks.csv`, also for accuracies
-before the last merge. Nothing was found to be wrong with the push-sum or the phases, which have literal tests.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 R. Dai, L. Shen, F. He, X. Tian, D. Tao. DisPFL: Towards Communication-Efficient Personalized Federated Learning via
 Decentralized Sparse Training. ICML 2022. arXiv:2206.00187. Read: the abstract, and the authors' code
-(rong-dai/DisPFL).
+(rong-dai/DisPFL: dispfl_api.py, my_model_trainer.py, cifar10.sh).
 
 Established. Each client has a mask with a fixed number of living weights per layer (Erdos-Renyi-Kernel densities).
 After an optimiser step the weights are masked again. At the end of a round the smallest weights die and as many dead
@@ -10,10 +10,11 @@ ones with the largest gradient come alive, a share that is annealed along a cosi
 clients that hold it, and the result is masked with one's own new mask.
 
 Ours. Only the matrices and kernels of the shared block are masked: biases stay dense, and the head, which is neither
-masked nor mixed, stays at home (the paper masks and mixes the whole network). All masks start alike, as in the
-authors' code; `masks=own` draws one per client. Regrowth looks at the gradient of the last batch instead of an extra
-pass. The optimiser is Adam, whose moments are not masked. Peers are k = 2 uniform draws among the neighbours. A block
-travels as a bitmap and its non-zero values. Changes anneal over the whole run, anneal = .5 at first.
+masked nor mixed, stays at home (the paper masks and mixes the whole network). All masks start alike, which is the
+default of the authors' code; their script for CIFAR-10 draws one per client, as `masks=own` does. Regrowth looks at the
+gradient of the last batch instead of an extra pass. The optimiser is Adam, whose moments are not masked. Peers are k =
+2 uniform draws among the neighbours. A block travels as a bitmap and its non-zero values. Changes anneal over the whole
+run, anneal = .5 at first.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class DisPFL(Method):
 
     @dataclass(frozen=True)
     class Options(Method.Options):
-        """The masks."""
+        """How masks are made."""
 
         density: float = option(0.5, "living share of the shared weights", gt=0, le=1)
         layers: Layers = option("erk", "density per layer: higher where a layer is small (erk), or equal (uniform)")
@@ -80,7 +81,7 @@ class DisPFL(Method):
     options: Options
 
     def make_exchange(self) -> ExchangeLayer:
-        """Masked blocks."""
+        """Exchange masked blocks."""
         return Masked(self.options.density, self.options.layers, own=self.options.masks == "own")
 
     def make_training(self) -> LocalTraining:

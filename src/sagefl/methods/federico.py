@@ -88,6 +88,8 @@ def responsibilities(shares: Array, losses: Array) -> Array:
 class ReturnedGradients(ExchangeLayer):
     """Gradients for the models a client pulled go back to their owners; nothing is averaged."""
 
+    beyond: ClassVar[str] = "sends gradients back to the owners of models"
+
     def __init__(self, downloads: int, rate: float) -> None:
         self.downloads, self.rate = downloads, rate
         self.mixtures: dict[int, tuple[tuple[int, int, float], ...]] = {}
@@ -140,16 +142,16 @@ class Differentiate(Task[None]):
         x, y = bench.samples(samples)
         for place, (row, r) in enumerate(zip(rows[1:], weights[1:], strict=True)):
             bench.gradient.zero_()
-            bench.layout.bind(bench.model, row.clone(), bench.gradient)
+            bench.bind(row.clone(), bench.gradient)
             for start in range(0, len(y), bench.options.batch_size):
                 part = slice(start, start + bench.options.batch_size)
                 each = sample_losses(bench.model(sliced(x, part)), y[part])
-                torch.autograd.backward((each * torch.from_numpy(r[part]).float()).sum() / len(y))
+                torch.autograd.backward((each * bench.here(torch.from_numpy(r[part]).float())).sum() / len(y))
             p.extras[RETURNED][self.client, place * width : (place + 1) * width].copy_(bench.gradient.nan_to_num())
 
     @staticmethod
     def _losses(bench: Workbench, row: Tensor, samples: Indices) -> Array:
-        bench.layout.bind(bench.model, row)
+        bench.bind(row)
         losses: Array = bench.judge(bench.infer(bench.corpus.train_x, samples), samples, "losses")
         return np.nan_to_num(losses, nan=1e6, posinf=1e6)
 

@@ -41,5 +41,5 @@ class Reference(Method):
     selector: Knowing
 
     def tell(self, helps: Helps) -> None:
-        """Tell the rule."""
+        """Pass the truth on to the rule."""
         self.selector = self.selector.told(helps)

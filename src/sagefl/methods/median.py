@@ -13,7 +13,7 @@ middle two. The protection holds for a client if fewer than half of the models b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..exchange import ExchangeLayer, Mix
-from ..learning.tasks import Row, Task, Tasks
+from ..learning.tasks import Row, Task
 from ..learning.workbench import Workbench
 from ..selection import Deciding, Draws, Exchange, Hood, Reason, Selector, State
 from .base import Method
@@ -40,9 +40,11 @@ class AllNeighbours(Selector):
 class MedianMix(ExchangeLayer):
     """The median instead of the mean."""
 
-    def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
+    beyond: ClassVar[str] = ""
+
+    def block(self, client: int, round: int, mix: Mix) -> Task[None]:
         """Weights play no part."""
-        tasks.map([MedianBlock(k, round, [(peer, age) for peer, age, _ in mix.pulls]) for k, mix in mixes.items()])
+        return MedianBlock(client, round, [(peer, age) for peer, age, _ in mix.pulls])
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class MedianBlock(Task[None]):
         return [Row("snapshots", peer, self.round - age) for peer, age in self.pulls]
 
     def run(self, bench: Workbench) -> None:
-        """In place."""
+        """Overwrite the client's own block."""
         p, columns = bench.population, bench.layout.shared
         mine = p.params[self.client, columns]
         mine.copy_(coordinate_median([mine, *(p.snapshots[p.slot(self.round, a), j, columns] for j, a in self.pulls)]))
@@ -84,5 +86,5 @@ class Median(Method):
     fidelity: ClassVar[str] = "adapted: of neighbours' models, where the paper's server takes it of gradients"
 
     def make_exchange(self) -> ExchangeLayer:
-        """Medians."""
+        """Mix by medians."""
         return MedianMix()

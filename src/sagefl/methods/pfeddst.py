@@ -59,7 +59,7 @@ class PFedDSTRule(Selector):
 
     @property
     def reach(self) -> int:
-        """All that it asks about."""
+        """The anchors it asks about."""
         return self.anchors
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ..selection.fidelity import ADAPTED, INSPIRED
 from .base import methods
 
-INSPIRED = "inspired by"
 _SAID = {
-    "adapted": "Adapted from their papers: {}.",
+    ADAPTED: "Adapted from their papers: {}.",
     INSPIRED: "Only inspired by their papers, not ranked: {}.",
 }
 
@@ -29,7 +29,7 @@ def ranked(label: str) -> bool:
     return kind_of(label) != INSPIRED
 
 
-def standing(labels: Iterable[str], show: Callable[[str], str] = str) -> list[str]:
+def caveats(labels: Iterable[str], show: Callable[[str], str] = str) -> list[str]:
     """A sentence for those that are adapted and one for those only inspired by a paper, where there are any.
 
     The others are as published, or have no paper; `sagefl methods` says how each differs.
