@@ -25,7 +25,8 @@ def main(folder: Path) -> None:
     first = audit.filter(pl.col("reason") == "certified").head(1)
     row = (first if len(first) else audit.head(1)).row(0, named=True)
     print(
-        f"  round {row['round']}, client {row['client']}, neighbours {row['peers']}, {row['anchors']} anchors looked at"
+        f"  round {row['round'] + 1}, client {row['client']}, neighbours {row['peers']}, "  # tables count rounds from 0
+        f"{row['anchors']} anchors looked at"
     )
     if row["risks"]:
         print(

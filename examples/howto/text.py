@@ -35,16 +35,18 @@ class Reader(nn.Module):
 
 
 class Base(nn.Module):
-    """What is trained first: letters by place, and one wide layer."""
+    """What is trained first: letters by place, one wide layer, and a head."""
 
     def __init__(self, length: int, classes: int, width: int) -> None:
         super().__init__()
         self.letters = nn.Embedding(classes, 16)
         self.wide = nn.Linear(16 * length, width)
+        self.drop = nn.Dropout(0.5)  # or the little text would be learnt by heart
+        self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features."""
-        return torch.relu(self.wide(self.letters(x).flatten(1)))
+        """Logits of the next letter."""
+        return self.head(self.drop(torch.relu(self.wide(self.letters(x).flatten(1)))))
 
 
 class Adapted(nn.Module):
@@ -61,12 +63,11 @@ class Adapted(nn.Module):
         self.down = nn.Linear(16 * shape[0], rank, bias=False)
         self.up = nn.Linear(rank, width, bias=False)
         nn.init.zeros_(self.up.weight)
-        self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of the next letter."""
         seen = self.base.letters(x).flatten(1)
-        return self.head(torch.relu(self.base.wide(seen) + self.up(self.down(seen))))
+        return self.base.head(torch.relu(self.base.wide(seen) + self.up(self.down(seen))))
 
 
 def speakers() -> Dataset:
@@ -79,26 +80,36 @@ def speakers() -> Dataset:
     )
 
 
-def train_base(steps: int = 400, width: int = 256) -> float:
-    """Train the base with a head that is thrown away; returns the last loss."""
+def beginnings(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Every letter of every window is one to be guessed from those before it, with spaces in front."""
+    whole, length = np.concatenate([x, y[:, None]], axis=1).astype(np.int64), x.shape[1]
+    seen = [np.pad(whole[:, :stop], ((0, 0), (length - stop, 0))) for stop in range(1, length + 1)]
+    return torch.from_numpy(np.concatenate(seen)), torch.from_numpy(np.concatenate(list(whole[:, 1:].T)))
+
+
+def train_base(steps: int = 300, width: int = 256) -> tuple[int, float]:
+    """Train the base; returns how many weights it has, and how often it is right on the test samples."""
     data = load("sotu-mini")
     held = np.isin(np.array(data.owner_names)[data.owners], APART)
-    x, y = torch.from_numpy(data.train_x[held]).long(), torch.from_numpy(data.train_y[held])
+    x, y = beginnings(data.train_x[held], data.train_y[held])
     torch.manual_seed(1)
-    base = Base(x.shape[1], data.classes, width)
-    head = nn.Linear(width, data.classes)
-    optimiser = torch.optim.Adam([*base.parameters(), *head.parameters()], 2e-3)
+    base = Base(data.train_x.shape[1], data.classes, width)
+    optimiser = torch.optim.Adam(base.parameters(), 1e-3)
     for _ in range(steps):
-        picked = torch.randint(len(x), (64,))
-        loss = nn.functional.cross_entropy(head(base(x[picked])), y[picked])
+        picked = torch.randint(len(x), (128,))
+        loss = nn.functional.cross_entropy(base(x[picked]), y[picked])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
     torch.save(base.state_dict(), BASE)
-    return float(loss.detach())
+    with torch.no_grad():
+        said = base.eval()(torch.from_numpy(data.test_x).long()).argmax(1).numpy()
+    return sum(p.numel() for p in base.parameters()), float((said == data.test_y).mean())
 
 
 if __name__ == "__main__":
-    train_base()
-    size = sum(p.numel() for p in Base(32, 33, 256).parameters())
+    size, right = train_base()
+    letters = np.bincount(load("sotu-mini").test_y)
+    baseline = letters.max() / letters.sum()
     print(f"{BASE}: {size} weights, trained on {' and '.join(APART)}")
+    print(f"accuracy by itself {right:.4f}, of always answering the commonest letter {baseline:.4f}")

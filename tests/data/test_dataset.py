@@ -99,11 +99,33 @@ def test_tables_of_floats_and_columns_of_labels_are_welcome() -> None:
     assert Dataset.from_arrays("d", x, Y, x, Y).classes == 3
 
 
+def test_a_test_label_beyond_those_of_training_is_no_class_unless_it_is_said_to_be_one() -> None:
+    y, tested = np.array([0, 1] * 3), np.array([0, 1, 5, 6, 0, 1])
+    told = "d: test_y has label 6 and train_y none above 1; expected the same classes in both.* classes = 7"
+    with pytest.raises(DataError, match=told):
+        Dataset.from_arrays("d", X, y, X, tested)
+    assert Dataset.from_arrays("d", X, y, X, tested, classes=7).classes == 7
+    with pytest.raises(DataError, match=told):
+        Dataset.from_arrays("d", X, y.astype(float), X, tested.astype(float)).meant_as("classification")
+
+
 @pytest.mark.parametrize(
     ("x", "y", "complaint"),
     [
         ([[1, 2], [3]], Y[:2], "train_x is ragged: its samples differ in length; .*pad them to one length"),
         (np.array(["a", "b"]), Y[:2], "train_x is <U1 2; expected numbers"),
+        (
+            np.array([[1.0, 2.0], [3.0, None]], object),
+            Y[:2],
+            "train_x holds Python objects, first NoneType None in sample 1; .*: fill in what is missing",
+        ),
+        (
+            np.array(["red", "blue"], object),
+            Y[:2],
+            "train_x holds Python objects, first str 'red' in sample 0; expected numbers .*: turn words into numbers",
+        ),
+        (np.array([1, 2.5], object), Y[:2], "train_x is an array of Python objects; .*astype.float."),
+        (np.array([np.ones(2), np.ones(3)], object), Y[:2], "train_x is ragged: its samples differ in length; .*pad"),
         ({"ids": X, "mask": X[:5]}, Y, "train_x have different numbers of samples .ids: 6, mask: 5.; expected one row"),
         ({"ids": X, "words": np.array(["a"] * 6)}, Y, r"train_x\['words'\] is <U1 6; expected numbers"),
         (X, np.array(["a"] * 6), "train_y is <U1 6; expected whole numbers from 0 .classes. or floats"),

@@ -40,8 +40,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     features = {"img": Image(), "id": int, "label": ClassLabel()}
     fake = SimpleNamespace(splits={"train": Split(8, features), "test": Split(4, features)}, asked=None)
 
-    def load_dataset(name: str, config: str | None = None) -> dict[str, Split]:
-        fake.asked = (name, config)
+    def load_dataset(name: str, config: str | None = None, *, revision: str | None = None) -> dict[str, Split]:
+        fake.asked = (name, config, revision)
         if name == "no/such":
             raise FileNotFoundError("not on the hub")
         return dict(fake.splits)
@@ -52,7 +52,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_columns_are_found_by_their_kind(hub: SimpleNamespace) -> None:
     data = load("hf:some/name")
-    assert hub.asked == ("some/name", None)
+    assert hub.asked == ("some/name", None, None)
     assert (data.name, data.input_shape, data.classes) == ("hf:some/name", (3, 6, 4), 5)
     assert data.train_x[3, 2, 5, 1] == hub.splits["train"]["img"][3][5, 1, 2]
     assert data.test_y.tolist() == [0, 1, 2, 0]
@@ -61,8 +61,8 @@ def test_columns_are_found_by_their_kind(hub: SimpleNamespace) -> None:
 def test_options_choose_configuration_split_and_columns(hub: SimpleNamespace) -> None:
     features = {"a": Image(), "b": Image(), "fine": ClassLabel(), "coarse": ClassLabel()}
     hub.splits = {"train": Split(8, features), "validation": Split(6, features)}
-    data = load("hf:some/name?config=v2&test=validation&image=b&label=coarse")
-    assert hub.asked == ("some/name", "v2")
+    data = load("hf:some/name?config=v2&revision=4a1&test=validation&image=b&label=coarse")
+    assert hub.asked == ("some/name", "v2", "4a1")
     assert len(data.test_y) == 6
     assert data.train_x[0, 0, 0, 0] == hub.splits["train"]["b"][0][0, 0, 0]
     with pytest.raises(DataError, match=r"2 candidate columns for image \(a, b\).*\?image=COLUMN"):
@@ -83,7 +83,7 @@ def test_a_column_says_whose_the_samples_are(hub: SimpleNamespace) -> None:
         ("hf:some/name?owner=writer", "no column 'writer' for owner; it has img, id, label"),
         ("hf:no/such", "cannot load 'no/such' from the Hugging Face hub: FileNotFoundError: not on the hub"),
         ("hf:", "names no dataset"),
-        ("hf:some/name?lable=x", "unknown option 'lable'.*config, train, test, image, label"),
+        ("hf:some/name?lable=x", "unknown option 'lable'.*config, revision, train, test, image, label"),
         ("hf:some/name?test=dev", r"no split 'dev'; it has train, test. Choose one with \?test=SPLIT"),
         ("hf:some/name?label=klass", "no column 'klass' for label; it has img, id, label"),
     ],

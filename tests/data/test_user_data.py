@@ -33,6 +33,15 @@ def test_npz_in_both_spellings(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours.train_x, keras.train_x)
 
 
+def test_several_arrays_per_sample_in_an_npz(tmp_path: Path) -> None:
+    words, where = np.arange(40, dtype=np.int32).reshape(8, 5), np.ones((8, 2), np.float32)
+    labels = np.arange(8) % 2
+    parts = {"x_train.words": words, "x_train.where": where, "x_test.words": words[:4], "x_test.where": where[:4]}
+    data = load(saved(tmp_path, **parts, y_train=labels, y_test=labels[:4]))
+    assert data.input_shape == {"words": (5,), "where": (2,)}
+    np.testing.assert_array_equal(data.train_x["words"], words)
+
+
 @pytest.mark.parametrize("owners", [[7, 7, 3, 3, 3, 9, 9, 9], list("bbaaaccc")])
 def test_whose_the_samples_are_may_come_as_names_or_numbers(tmp_path: Path, owners: list[Any]) -> None:
     data = load(saved(tmp_path, **ARRAYS, owners=np.array(owners)))

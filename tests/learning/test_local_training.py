@@ -197,6 +197,31 @@ def test_hooks_can_freeze_columns_and_edit_gradients(make_bench: Make) -> None:
     assert torch.equal(bench.population.params[0], before)
 
 
+def test_steps_that_a_method_leaves_alone_cost_nothing_per_batch(
+    make_bench: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an object, not of its class, are a method's own as well."""
+    called: list[str] = []
+    for name in ("columns", "gradient", "stepped"):
+        step = getattr(LocalTraining, name)
+        monkeypatch.setattr(LocalTraining, name, _noted(name, step, called))
+    monkeypatch.setattr(torch, "autocast", _noted("autocast", torch.autocast, called))
+    bench = make_bench(batch_size=4)
+    Train(0, 0).run(bench)
+    assert called == []
+    bench.hooks.stepped = lambda local: called.append(f"my own {local.batch}")  # type: ignore[method-assign]
+    Train(0, 1).run(bench)
+    assert called == ["my own 0", "my own 1", "my own 2", "my own 3"]
+
+
+def _noted(name: str, function: Callable[..., Any], called: list[str]) -> Callable[..., Any]:
+    def noted(*args: Any, **options: Any) -> Any:
+        called.append(name)
+        return function(*args, **options)
+
+    return noted
+
+
 class Noisy(nn.Module):
     """Dropout in body and head draws from torch's global generator."""
 

@@ -85,3 +85,20 @@ def test_it_finds_state_and_layers_that_need_company() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))  # tried on a copy
     plain = try_out(Gives(), X, Y, 2)
     assert (plain.state, plain.lone) == ((), False)
+
+
+def test_a_batch_is_tried_on_one_thread_and_threads_are_given_back() -> None:
+    """Starting threads for a few samples took longer than all else before a small run."""
+    before, seen = torch.get_num_threads(), list[int]()
+
+    def noted(out: Tensor) -> Tensor:
+        seen.append(torch.get_num_threads())
+        return out
+
+    torch.set_num_threads(2)
+    try:
+        try_out(Gives(noted), X, Y, 2)
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

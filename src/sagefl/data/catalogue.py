@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import how_to_install
-from ..references import installed
+from ..references import DATASETS, installed
 from ..selection.registry import add_entry_points
 from .dataset import Dataset
 from .errors import DataError
@@ -31,7 +31,6 @@ from .ways import apt, archive, check_archive, download, download_archive, folde
 
 EMBEDDED = "fmnist-mini"
 EXCERPT = "sotu-mini"
-ENTRY_POINTS = "sagefl.datasets"
 NamedDataset: TypeAlias = FileDataset | FunctionDataset
 
 
@@ -43,12 +42,12 @@ def datasets() -> Mapping[str, NamedDataset]:
 
 def dataset_names() -> tuple[str, ...]:
     """The names alone, without importing other packages."""
-    return tuple(dict.fromkeys([*CATALOGUE, *sorted(installed(ENTRY_POINTS).names)]))
+    return tuple(dict.fromkeys([*CATALOGUE, *sorted(installed(DATASETS).names)]))
 
 
 @cache
 def _discover() -> None:
-    add_entry_points(ENTRY_POINTS, "dataset", CATALOGUE, _entry)
+    add_entry_points(DATASETS, "dataset", CATALOGUE, _entry)
 
 
 def _entry(name: str, offered: Any) -> NamedDataset:

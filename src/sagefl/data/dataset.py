@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..records import WIDE, narrow
 from ..selection.own_loss import OwnLoss
 from .errors import DataError
-from .inputs import Inputs, Shape, as_inputs, check_inputs, describe, shape_of
+from .inputs import ROWS, Inputs, Shape, as_inputs, check_inputs, describe, shape_of
 from .targets import Labels, TaskKind, as_targets, check_targets, spread, strata, task_of
 
 
@@ -88,13 +89,15 @@ class Dataset:
 
         `uint8` images may be N x H x W or channels-last; floats of any width become `float32`; several arrays per
         sample are a dictionary or a tuple. Whole numbers as targets are classes (an N x 1 column becomes a vector),
-        floats are values, unless `task` says otherwise. `classes` defaults to the largest label plus one. `owners` may
-        be names or numbers; they are numbered in sorted order. `owners_test` says whose the test samples are.
+        floats are values, unless `task` says otherwise. `classes` defaults to the largest training label plus one.
+        `owners` may be names or numbers, which are numbered in sorted order; `owners_test` is of test samples.
         """
         y_train, y_test = _both(name, train_y, test_y, task)
         if classes is None or y_train.ndim == 2:
-            classes = _outputs(y_train, y_test)
+            classes = _outputs(name, y_train, y_test)
         x_train, x_test = as_inputs(f"{name}: train_x", train_x), as_inputs(f"{name}: test_x", test_x)
+        if x_train.dtype != x_test.dtype:  # one of them lies in a file, the other in memory
+            x_train, x_test = narrow(x_train), narrow(x_test)
         if owners is None:
             if owners_test is not None:
                 raise DataError(f"{name}: owners_test without owners; say whose the training samples are, too")
@@ -108,12 +111,18 @@ class Dataset:
         made = self
         if task is not None and task != self.task:
             train_y, test_y = _both(self.name, self.train_y, self.test_y, task)
-            made = replace(made, train_y=train_y, test_y=test_y, classes=_outputs(train_y, test_y))
+            made = replace(made, train_y=train_y, test_y=test_y, classes=_outputs(self.name, train_y, test_y))
         if clip is not None and made.task != "regression":
             raise DataError(
                 f"data.clip is where errors of values are cut off, and the targets of {self.name} are classes"
             )
         return made if clip is None else replace(made, clip=clip)
+
+    def narrowed(self) -> Dataset:
+        """The same with inputs of other floats, which lie in files, as float32 in memory."""
+        if self.train_x.dtype.name not in WIDE:
+            return self
+        return replace(self, train_x=narrow(self.train_x), test_x=narrow(self.test_x))
 
     @property
     def task(self) -> TaskKind:
@@ -142,11 +151,13 @@ class Dataset:
         """SHA-256 of the content (not of the name): equal digests mean equal data."""
         state = hashlib.sha256(f"classes {self.classes}\n".encode())
         for x in (self.train_x, self.train_y, self.test_x, self.test_y):
-            # Little-endian bytes, so that the digest does not depend on the machine.
-            little = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("<"))
-            kind = little.dtype.str if little.dtype.fields is None else str(little.dtype.descr)
-            state.update(f"{kind} {little.shape}\n".encode())
-            state.update(little.view(np.uint8).data if little.dtype.fields is not None else little.data)
+            # Little-endian bytes, so that the digest does not depend on the machine; wide floats as models get them.
+            wide = x.dtype.name in WIDE
+            form = (np.dtype(np.float32) if wide else x.dtype).newbyteorder("<")
+            state.update(f"{form.str if form.fields is None else form.descr} {x.shape}\n".encode())
+            for start in range(0, len(x), ROWS) if wide else (0,):
+                little = np.ascontiguousarray(x[start : start + ROWS] if wide else x, dtype=form)
+                state.update(little.view(np.uint8).data if form.fields is not None else little.data)
         if self.owners is not None:
             state.update(b"owners\n" + np.ascontiguousarray(self.owners, dtype="<i8").tobytes())
         if self.test_owners is not None:
@@ -158,9 +169,18 @@ def _both(name: str, train_y: ArrayLike, test_y: ArrayLike, task: TaskKind | Non
     return as_targets(f"{name}: train_y", train_y, task), as_targets(f"{name}: test_y", test_y, task)
 
 
-def _outputs(train_y: NDArray[Any], test_y: NDArray[Any]) -> int:
+def _outputs(name: str, train_y: NDArray[Any], test_y: NDArray[Any]) -> int:
     """How many numbers a model answers with: one per class, or the values themselves."""
-    return train_y.shape[1] if train_y.ndim == 2 else int(max(train_y.max(initial=0), test_y.max(initial=0))) + 1
+    if train_y.ndim == 2:
+        return int(train_y.shape[1])
+    most, tested = int(train_y.max(initial=0)), int(test_y.max(initial=0))
+    if tested > most and train_y.min(initial=0) >= 0:
+        raise DataError(
+            f"{name}: test_y has label {tested} and train_y none above {most}; expected the same classes in both. If "
+            f"they are meant, give their number: classes = {tested + 1}, an array of the file or an argument of "
+            "Dataset.from_arrays"
+        )
+    return most + 1
 
 
 def _numbered(what: str, given: ArrayLike) -> tuple[Labels, tuple[str, ...] | None, NDArray[Any]]:

@@ -2,7 +2,8 @@
 
 `hf:NAME` is enough when a dataset has the splits `train` and `test`, one image column and one class column; otherwise
 say which: `hf:cifar100?label=fine_label`, `hf:NAME?config=CONFIG&test=validation`. For `data.partition = owners`, name
-the column that holds the owner of each sample: `hf:NAME?owner=writer_id`. Only data is loaded: the library refuses
+the column that holds the owner of each sample: `hf:NAME?owner=writer_id`. What a name stands for may change on the hub:
+`?revision=COMMIT` says which, and is part of a run's identity. Only data is loaded: the library refuses
 datasets that would run their own code.
 """
 
@@ -19,11 +20,11 @@ from ..extras import how_to_install
 from .dataset import Dataset
 from .errors import DataError
 
-_OPTIONS = ("config", "train", "test", "image", "label", "owner")
+_OPTIONS = ("config", "revision", "train", "test", "image", "label", "owner")
 
 
 def from_hub(reference: str) -> Dataset:
-    """The dataset `hf:NAME[?option=value&...]`; options are config, train, test, image, label and owner."""
+    """The dataset `hf:NAME[?option=value&...]`; options are config, revision, train, test, image, label and owner."""
     name, options = _parse(reference)
     try:
         datasets = importlib.import_module("datasets")
@@ -33,7 +34,7 @@ def from_hub(reference: str) -> Dataset:
             f"{how_to_install('hf')}"
         ) from error
     try:
-        hub = datasets.load_dataset(name, options.get("config"))
+        hub = datasets.load_dataset(name, options.get("config"), revision=options.get("revision"))
     except Exception as error:  # the library raises many kinds: network, name, configuration, format
         raise DataError(f"cannot load {name!r} from the Hugging Face hub: {type(error).__name__}: {error}") from error
     return _convert(reference, hub, options)

@@ -12,17 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..records import Part, by_place, parts_of
+from ..records import WIDE, Part, by_place, in_file, narrow, parts_of
 from .errors import DataError
 
 Inputs: TypeAlias = NDArray[Any]
 Shape: TypeAlias = "tuple[int, ...] | dict[str, tuple[int, ...]] | tuple[tuple[int, ...], ...]"
 
 KINDS = ("uint8", "int8", "int16", "int32", "int64", "bool", "float32")
-"""What inputs are kept as: floats as float32, whole numbers as they are (unsigned ones in the next larger signed)."""
+"""What inputs are kept as: floats as float32, whole numbers as they are (unsigned ones in the next larger signed).
+
+Wide floats in a file that is mapped stay there as they are; batches formed from them are float32.
+"""
 _SIGNED = {"uint16": np.int32, "uint32": np.int64, "uint64": np.int64}
 _CHANNELS = (1, 3, 4)
-_ROWS = 4096  # samples looked at in one go, so that arrays in files need not fit into memory
+ROWS = 4096  # samples looked at in one go, so that arrays in files need not fit into memory
 
 
 def shape_of(x: Inputs) -> Shape:
@@ -55,16 +58,21 @@ def check_inputs(what: str, x: Any) -> None:
         raise DataError(f"{what} is empty ({describe(x)}); both splits need at least one sample")
     for part, column in columns_of(x):
         name = f"{what}[{part.name!r}]" if part.name else what
-        if part.dtype.name not in KINDS or column.ndim < 1 + (not part.name):
+        if not (part.dtype.name in KINDS or stays_in_file(column)) or column.ndim < 1 + (not part.name):
             raise DataError(
                 f"{name} is {describe(column)}; expected samples first, of type {', '.join(KINDS)}. "
                 "Dataset.from_arrays converts the usual layouts"
             )
-        for start in range(0, len(column), _ROWS) if part.dtype.kind == "f" else ():
-            rows = column[start : start + _ROWS]
+        for start in range(0, len(column), ROWS) if part.dtype.kind == "f" else ():
+            rows = narrow(column[start : start + ROWS])
             if not np.isfinite(rows).all():
                 bad = start + int(np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1))[0])
                 raise DataError(f"{name} holds NaN or infinity, first in sample {bad}; clean the data first")
+
+
+def stays_in_file(x: Inputs) -> bool:
+    """Whether these are floats of another width in a file that is mapped: to convert them would be to read them all."""
+    return x.dtype.name in WIDE and x.dtype.isnative and in_file(x) is not None
 
 
 def as_inputs(what: str, given: ArrayLike | Mapping[str, ArrayLike] | tuple[Any, ...]) -> Inputs:
@@ -87,20 +95,35 @@ def as_inputs(what: str, given: ArrayLike | Mapping[str, ArrayLike] | tuple[Any,
     return records
 
 
+_REGULAR = "expected numbers in a regular array with samples first"
+_RAGGED = f"ragged: its samples differ in length; {_REGULAR}: pad them to one length"
+
+
+def _objects(x: NDArray[Any]) -> str:
+    """What is wrong with an array of Python objects, and what to do about it."""
+    flat = x.ravel()
+    if x.size and all(isinstance(value, list | tuple | np.ndarray) for value in flat):
+        return f"is {_RAGGED}"
+    odd = (i for i, value in enumerate(flat) if not isinstance(value, int | float | np.number))
+    if (at := next(odd, None)) is None:
+        return f"is an array of Python objects; {_REGULAR}: give it a type, such as astype(float)"
+    cure = "fill in what is missing, or leave those samples out" if flat[at] is None else "turn words into numbers"
+    where = f"{type(flat[at]).__name__} {flat[at]!r:.40} in sample {at * len(x) // x.size}"
+    return f"holds Python objects, first {where}; {_REGULAR}: {cure}"
+
+
 def _plain(what: str, given: Any) -> Inputs:
     try:
         x = np.asarray(given)
     except ValueError:
-        x = np.empty(0, object)
+        raise DataError(f"{what} is {_RAGGED}") from None
+    if x.dtype == object:
+        raise DataError(f"{what} {_objects(x)}")
     if x.dtype.kind not in "fiubV" or (x.dtype.kind == "V" and x.dtype.fields is None):
-        ragged = x.dtype == object
-        raise DataError(
-            f"{what} is {'ragged: its samples differ in length' if ragged else describe(x)}; expected numbers in a "
-            "regular array with samples first" + (": pad them to one length" if ragged else "")
-        )
+        raise DataError(f"{what} is {describe(x)}; {_REGULAR}")
     if x.dtype.fields is not None:
         return np.ascontiguousarray(x)
-    if x.dtype.kind == "f":
+    if x.dtype.kind == "f" and not stays_in_file(x):
         x = x.astype(np.float32, copy=False)
     x = x.astype(_SIGNED.get(x.dtype.name, x.dtype), copy=False)
     if x.ndim == 3 and x.dtype == np.uint8:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import said
+from ..reading import note_returned, watched
 from ..references import is_reference, load
 from .dataset import Dataset
 from .errors import DataError
-from .reading import watched
 
 _SPELLINGS = (("x_train", "y_train", "x_test", "y_test"), ("train_x", "train_y", "test_x", "test_y"))
 SIZES = (4, 5, 6)  # arrays that a function may return
@@ -94,7 +95,9 @@ def from_reference(reference: str) -> Dataset:
     """The dataset that `module:function` or `file.py:function` returns; modules in the current folder are found."""
     before = list(sys.path)
     try:
-        return _call(_resolve(reference), reference)
+        with watched(f"data {reference}"):  # a module may read its files when it is imported
+            function = _resolve(reference)
+        return _call(function, reference)
     finally:
         sys.path[:] = before
 
@@ -109,7 +112,7 @@ class FunctionDataset:
     where: Path  # the file that holds the function, or what it reads
 
     def find(self, root: Path | None = None) -> Path:
-        """Where it is."""
+        """The file or folder."""
         return self.where
 
     def load(self, root: Path | None = None) -> Dataset:
@@ -118,13 +121,20 @@ class FunctionDataset:
 
 
 def _call(function: Callable[[], Any], name: str) -> Dataset:
+    reader = f"data {name}"
     try:
-        with watched(name):
+        with watched(reader):
             result = function()
     except DataError:
         raise
     except Exception as error:
         raise DataError(f"{name}() raised {type(error).__name__}: {error}") from error
+    made = _made(name, result)
+    note_returned(reader, made.digest)
+    return made
+
+
+def _made(name: str, result: Any) -> Dataset:
     if isinstance(result, Dataset):
         return result
     if isinstance(result, tuple | list) and len(result) in SIZES:
@@ -150,7 +160,7 @@ def _resolve(reference: str) -> Callable[[], Any]:
         target: Any = load(reference)
     except Exception as error:  # whatever a user's module raises while it is imported
         raise DataError(
-            f"cannot load dataset {reference!r}: {type(error).__name__}: {error}. "
+            f"cannot load dataset {reference!r}: {said(error)}. "
             "Expected a function in a module in the current folder or an installed one"
         ) from error
     if not callable(target):

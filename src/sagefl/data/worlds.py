@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..records import WIDE
 from ..streams import stream
 from .dataset import Dataset
 from .errors import DataError
@@ -97,7 +98,7 @@ def _check_shift(name: ShiftKind, shift: Shift, dataset: Dataset) -> None:
     if shift.images and dataset.train_x.ndim != 4:
         shape = " x ".join(map(str, dataset.train_x.shape[1:])) or "a record of"
         raise DataError(f"shift = {name} is for images, and a sample of {dataset.name} is {shape} numbers")
-    if shift.inputs is not None and dataset.train_x.dtype.name not in ("uint8", "float32"):
+    if shift.inputs is not None and dataset.train_x.dtype.name not in ("uint8", "float32", *WIDE):
         raise DataError(
             f"shift = {name} changes pixels or floats, and {dataset.name} holds {describe(dataset.train_x)}"
         )
@@ -109,7 +110,7 @@ def _shifted(
     federation: Federation, groups: NDArray[np.int64], shift: Shift, places: Sequence[Place], order: Indices
 ) -> tuple[Federation, list[Indices]]:
     """Everybody's samples as its group sees them; the test split once for every group, one after the other."""
-    data, seed = federation.dataset, federation.seed
+    data, seed = federation.dataset.narrowed(), federation.seed
     train_x, train_y = data.train_x, data.train_y
     test_x, test_y = [data.test_x] * len(places), [data.test_y] * len(places)
     if (change := shift.inputs) is not None:

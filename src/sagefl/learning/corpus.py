@@ -15,12 +15,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..records import Part, by_place, parts_of
+from ..records import Part, by_place, in_file, parts_of
 from ..selection.own_loss import OwnLoss
 from .targets import Targets, targets_of
 
 Indices = npt.NDArray[np.int64]
 WIDENED = (torch.uint8, torch.int8, torch.int16)  # whole numbers that torch's embeddings do not take as they are
+NARROWED = (torch.float64, torch.float16)  # as arrays in files may be
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,11 @@ def _taken(rows: Tensor, part: Part) -> Tensor:
 
 
 def as_input(rows: Tensor, *, image: bool = True) -> Tensor:
-    """uint8 images as floats in [0, 1], short whole numbers as int64, all else as it is."""
+    """uint8 images as floats in [0, 1], short whole numbers as int64, other floats as float32, all else as it is."""
     if image and rows.dtype == torch.uint8:
         return rows.float().div_(255)
+    if rows.dtype in NARROWED:
+        return rows.float()
     return rows.long() if rows.dtype in WIDENED else rows
 
 
@@ -70,6 +73,16 @@ def sliced(x: Any, part: Any) -> Any:
     if isinstance(x, dict):
         return {name: tensor[part] for name, tensor in x.items()}
     return tuple(tensor[part] for tensor in x)
+
+
+def split(x: Any, sizes: list[int]) -> Sequence[Any]:
+    """What a model is given, in consecutive batches."""
+    if isinstance(x, Tensor):
+        return torch.split(x, sizes)
+    if isinstance(x, dict):
+        parts = zip(*(torch.split(tensor, sizes) for tensor in x.values()), strict=True)
+        return [dict(zip(x, part, strict=True)) for part in parts]
+    return list(zip(*(torch.split(tensor, sizes) for tensor in x), strict=True))
 
 
 def placed(x: Any, device: torch.device) -> Any:
@@ -119,7 +132,7 @@ class Corpus:
         files = {}
         for name, array in zip(_ARRAYS, arrays, strict=True):
             tensor = form.rows(array) if name.endswith("x") else torch.from_numpy(np.ascontiguousarray(array))
-            if (mapped := _in_file(array)) is not None:
+            if (mapped := in_file(array)) is not None:
                 files[name] = mapped
             elif shared_memory:
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
@@ -145,16 +158,3 @@ class Corpus:
 
 
 _ARRAYS = ("train_x", "train_y", "test_x", "test_y")
-
-
-def _in_file(array: npt.NDArray[Any]) -> tuple[Any, ...] | None:
-    """How to map the file again that an array lies in; None where it lies in memory, or is a part of such an array."""
-    owner: Any = array
-    while isinstance(getattr(owner, "base", None), np.ndarray):
-        owner = owner.base
-    if not isinstance(owner, np.memmap) or owner.filename is None or not array.flags.c_contiguous:
-        return None
-    at = array.ctypes.data - owner.ctypes.data
-    if not 0 <= at <= owner.nbytes - array.nbytes:
-        return None
-    return str(owner.filename), array.dtype, int(owner.offset) + at, array.shape

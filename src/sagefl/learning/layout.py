@@ -45,7 +45,7 @@ class Slot:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of its scalars."""
+        """The type of its scalars."""
         found: torch.dtype = getattr(torch, self.buffer or "float32")
         return found
 

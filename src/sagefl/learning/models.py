@@ -29,12 +29,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import SageflError
+from ..errors import SageflError, said
+from ..reading import watched
+from ..references import MODELS as GROUP
 from ..references import load
 from ..selection.registry import add_entry_points, nearest
 from .targets import batch_loss
 
-ENTRY_POINTS = "sagefl.models"
 VECTOR = 8  # floats in a register of the usual CPU
 
 
@@ -203,7 +204,7 @@ def models() -> Mapping[str, Callable[..., nn.Module]]:
 
 @cache
 def _discover() -> None:
-    add_entry_points(ENTRY_POINTS, "model", MODELS, _checked)
+    add_entry_points(GROUP, "model", MODELS, _checked)
 
 
 def _checked(name: str, offered: Any) -> Callable[..., nn.Module]:
@@ -214,12 +215,12 @@ def _checked(name: str, offered: Any) -> Callable[..., nn.Module]:
 
 def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
     """A fresh model whose initial weights depend only on `seed`. `name` is one of `models` or `module:callable`."""
-    make = models().get(name) or _import(name)
-    try:
-        inspect.signature(make).bind(shape, classes, **options)
-    except TypeError as error:
-        raise ModelError(f"model {name} does not take these options: {error}") from None
-    with torch.random.fork_rng(devices=[]):
+    with watched(f"model {name}"), torch.random.fork_rng(devices=[]):
+        make = models().get(name) or _import(name)
+        try:
+            inspect.signature(make).bind(shape, classes, **options)
+        except TypeError as error:
+            raise ModelError(f"model {name} does not take these options: {error}") from None
         torch.manual_seed(seed)
         model = make(shape, classes, **options)
     check_model(model)
@@ -233,7 +234,7 @@ def _import(name: str) -> Callable[..., nn.Module]:
     try:
         return cast("Callable[..., nn.Module]", load(name))
     except Exception as error:  # whatever a user's module raises while it is imported
-        raise ModelError(f"cannot load model {name!r}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"cannot load model {name!r}: {said(error)}") from error
 
 
 def check_model(model: nn.Module) -> None:

@@ -32,7 +32,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
-from .corpus import sliced
+from .corpus import NARROWED, sliced
+from .devices import CPU
 from .models import copied, plain, training_loss
 from .tasks import Answer, Evaluate, Gram, InspectModels, Result, Tally, Task, Train, carry_out
 from .training import LocalTraining, optimizer_step
@@ -87,7 +88,8 @@ class StackedBench:
         corpus, free = bench.corpus, SHARE * available_memory(device, bench)
         self._room = min(free, CPU_ROOM) if device.type == "cpu" else free
         held = sum(t.nbytes for t in (corpus.train_x, corpus.test_x))
-        home = device if held < free / 2 else torch.device("cpu")  # where the images stay
+        wide = corpus.train_x.dtype in NARROWED  # such arrays stay in their files
+        home = device if held < free / 2 and not wide else CPU  # where the images stay
         self._train_x, self._test_x = corpus.train_x.to(home), corpus.test_x.to(home)
         self._train_y = corpus.train_y.to(device)
         self.training_trouble = _hooked(bench.hooks) or self._try_training()
@@ -164,7 +166,7 @@ class StackedBench:
         index, trained = torch.from_numpy(picks), self.bench.layout.trained
         x, y = self._inputs(self._train_x, index), self._train_y[index.to(self.device)]
         rows = chunk.rows if len(members) == len(chunk.rows) else chunk.rows[members]
-        with self.bench.options.lower:
+        with self.bench.options.lower(self.device):
             gradients, (losses, state) = self._gradients(self._views(rows), self._views(rows, state=True), x, y)
         flat = chunk.gradient[: len(members)]
         for name, view in self._views(flat).items():
@@ -289,7 +291,8 @@ class StackedBench:
         return {f"model.{s.name}": s.of(rows) for s in self.bench.layout.slots if bool(s.buffer) == state}
 
     def _inputs(self, samples: Tensor, index: Tensor) -> Any:
-        return self.bench.corpus.form.inputs(samples[index.to(samples.device)].to(self.device))
+        chosen = samples[index.to(samples.device)]
+        return self.bench.corpus.form.inputs((chosen.float() if chosen.dtype in NARROWED else chosen).to(self.device))
 
     def _fit(self, samples: int, rows: int) -> int:
         """How many clients a chunk may hold when each needs so many samples and copies of its row."""

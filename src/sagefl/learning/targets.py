@@ -152,7 +152,7 @@ class Values(Targets):
         return float(self._clipped(out, y).mean())
 
     def said(self, out: Tensor, y: Tensor) -> npt.NDArray[Any]:
-        """The values."""
+        """The values that were predicted."""
         return out.view(y.shape).numpy()
 
     def own(self, out: Tensor, y: Tensor) -> tuple[float, float]:

@@ -44,7 +44,7 @@ class Task(ABC, Generic[Result]):
 
     @abstractmethod
     def run(self, bench: Workbench) -> Result:
-        """Do it."""
+        """Carry out the task."""
 
     def rows(self) -> Iterable[Row]:
         """Rows of other clients that it reads: they are brought along where rows lie on several machines."""
@@ -97,13 +97,13 @@ class Train(Task[tuple[float, int]]):
     def run(self, bench: Workbench) -> tuple[float, int]:
         """All epochs of the round."""
         p, o = bench.population, bench.options
-        moments = (p.first[self.client], p.second[self.client], p.steps[self.client])
+        kept = [tensor[self.client] for tensor in (p.params, p.first, p.second, p.steps, *p.extras.values())]
+        row, first, second, step, *others = worked_on = [bench.here(tensor) for tensor in kept]
+        moments, extras = (first, second, step), dict(zip(p.extras, others, strict=True))
         if o.reset_optimizer:
             for moment in moments:
                 moment.zero_()
-        row = p.params[self.client]
         bench.layout.bind(bench.model, row, bench.gradient)
-        extras = {name: tensor[self.client] for name, tensor in p.extras.items()}
         local = Local(
             self.client, self.round, bench.layout, row, bench.gradient, extras, rounds=o.rounds, epochs=o.epochs
         )
@@ -120,7 +120,9 @@ class Train(Task[tuple[float, int]]):
                 seen += len(order)
         bench.layout.keep_state(bench.model, row)
         bench.refuse_changed_constants(bench.model)
-        p.snapshots[p.slot(self.round), self.client].copy_(row)
+        for tensor, done in zip((*kept, p.snapshots[p.slot(self.round), self.client]), (*worked_on, row), strict=True):
+            if done is not tensor:
+                tensor.copy_(done)
         return total / seen, seen
 
 
@@ -138,7 +140,7 @@ class MixBlocks(Task[None]):
         return [Row("snapshots", peer, self.round - age) for peer, age, _ in self.pulls]
 
     def run(self, bench: Workbench) -> None:
-        """In place."""
+        """Overwrite the client's own row."""
         p, columns = bench.population, bench.layout.whole if self.whole else bench.layout.shared
         mine = p.params[self.client, columns]
         mine.mul_(self.own)
@@ -159,10 +161,14 @@ class Score(Task[npt.NDArray[Any]]):
         """A row of losses per peer."""
         bench.speak_as(self.client, self.round)
         head = bench.part("head")
+
+        def headed(latents: Floats) -> Tensor:
+            return head(bench.here(torch.from_numpy(latents))).cpu()
+
         bench.model.eval()
         truth = bench.corpus.train_y[torch.from_numpy(self.indices)].numpy()
         with torch.inference_mode():
-            return np.stack([self.scoring.score(z, truth, lambda z: head(torch.from_numpy(z))) for z in self.latents])
+            return np.stack([self.scoring.losses(z, truth, headed) for z in self.latents])
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +205,11 @@ class InspectModels(Task[npt.NDArray[np.float64]]):
             return finite([float((row[shared] - mine[shared]).norm()) for row in rows])
         return finite([self._judge(bench, row) for row in self.candidates(bench)])
 
-    def _judge(self, bench: Workbench, row: Tensor) -> Any:
-        bench.layout.bind(bench.model, row)
-        return bench.judge(bench.infer(bench.corpus.train_x, self.indices), self.indices, self.metric)
+    def _judge(self, bench: Workbench, row: Tensor) -> float | npt.NDArray[np.float64]:
+        bench.bind(row)
+        judged: float | npt.NDArray[np.float64]
+        judged = bench.judge(bench.infer(bench.corpus.train_x, self.indices), self.indices, self.metric)
+        return judged
 
     def candidates(self, bench: Workbench, *, averaged: bool = True) -> list[Tensor]:
         """The rows to be judged: those of `models`, or one per group."""
@@ -232,7 +240,7 @@ class Ensemble(NamedTuple):
         parts += [(p.snapshots[p.slot(self.round, age), peer], weight) for peer, age, weight in self.members]
         outs = []
         for row, weight in parts:
-            bench.layout.bind(bench.model, row)
+            bench.bind(row)
             outs.append((bench.infer(images, indices), weight))
         return bench.corpus.targets.together(outs)
 
@@ -275,7 +283,7 @@ def _predict(bench: Workbench, task: Evaluate | Tally, images: Tensor, indices: 
     """Outputs of the present row, or of the mixture."""
     if task.ensemble is not None:
         return task.ensemble.infer(bench, task.client, images, indices)
-    bench.layout.bind(bench.model, bench.population.params[task.client])
+    bench.bind(bench.population.params[task.client])
     return bench.infer(images, indices)
 
 
@@ -284,8 +292,8 @@ class Gram(Task[Floats]):
     """The centred, normalised Gram matrix of this client's representation of some test images (for linear CKA)."""
 
     def run(self, bench: Workbench) -> Floats:
-        """Flat."""
-        bench.layout.bind(bench.model, bench.population.params[self.client])
+        """The matrix, flattened."""
+        bench.bind(bench.population.params[self.client])
         return normal_gram(bench.infer(bench.corpus.test_x, bench.pulse, "latent"))
 
 
@@ -307,7 +315,7 @@ class Answer(Task[npt.NDArray[np.generic]]):
         return float(len(self.indices))
 
     def run(self, bench: Workbench) -> npt.NDArray[np.generic]:
-        """In the form that was asked for."""
+        """The answers, in the form that was asked for."""
         bench.speak_as(self.client, self.round, self.age)
         out = bench.infer(bench.corpus.train_x, self.indices, self.scoring.part)
         with torch.inference_mode():

@@ -7,15 +7,15 @@ training (a frozen block, an extra loss term, a gradient mask) it does through `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from .corpus import sliced
+from .corpus import split
 from .layout import Layout
 from .models import training_loss
 
@@ -48,10 +48,11 @@ class TrainingOptions:
             del starts[-1]
         return [slice(a, b) for a, b in zip(starts, [*starts[1:], samples], strict=True)]
 
-    @property
-    def lower(self) -> torch.autocast:
-        """The context of forward passes in training."""
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bfloat16")
+    def lower(self, device: torch.device) -> AbstractContextManager[Any]:
+        """The context of forward passes in training there; may be entered again and again."""
+        if self.precision == "float32":
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
 
 
 @dataclass
@@ -124,9 +125,10 @@ def optimizer_step(
         for step in steps:
             step.add_(1)
         return
-    adam(
+    # torch.optim.adam.adam(fused=True) ends in these two calls; on small models its way there costs more than they do.
+    torch._foreach_add_(list(steps), 1)
+    torch._fused_adam_(
         list(rows), list(gradients), list(first), list(second), [], list(steps),
-        foreach=False, capturable=False, differentiable=False, fused=True, has_complex=False,
         amsgrad=False, beta1=0.9, beta2=0.999, lr=rate, weight_decay=decay, eps=1e-8, maximize=False,
     )  # fmt: skip
 
@@ -141,22 +143,37 @@ def run_epoch(
     hooks: LocalTraining,
 ) -> float:
     """Train on (x, y) in the given order; returns the loss summed over samples. `moments`: first, second, step."""
-    batches = options.batches(len(y))
-    local.batches = len(batches)
+    sizes = [part.stop - part.start for part in options.batches(len(y))]
+    local.batches = len(sizes)
+    edits, moves, follows = (_own(hooks, name) for name in ("gradient", "columns", "stepped"))
+    lower, moved = options.lower(y.device), _moved(local, slice(None), moments)
     total = 0.0
     hooks.begin(local, model)
-    for local.batch, part in enumerate(batches):
-        xb, yb = sliced(x, part), y[part]
+    for local.batch, (size, xb, yb) in enumerate(zip(sizes, split(x, sizes), torch.split(y, sizes), strict=True)):
         local.gradient.zero_()
-        with options.lower:
+        with lower:
             loss = hooks.loss(local, model, xb, yb)
         torch.autograd.backward(loss)
-        hooks.gradient(local)
-        with torch.no_grad():
-            first, second, step = moments
-            c, m = local.layout.columns(hooks.columns(local))
-            optimizer_step(options, [local.row[c]], [local.gradient[c]], [first[m]], [second[m]], [step])
-            hooks.stepped(local)
-        total += float(loss.detach()) * len(yb)
+        if edits:
+            hooks.gradient(local)
+        if moves:
+            moved = _moved(local, hooks.columns(local), moments)
+        optimizer_step(options, *moved)
+        if follows:
+            with torch.no_grad():
+                hooks.stepped(local)
+        total += loss.item() * size
     hooks.end(local, model)
     return total
+
+
+def _own(hooks: LocalTraining, step: str) -> bool:
+    """Whether a step is the method's own; the default ones do nothing and are not called batch by batch."""
+    return getattr(getattr(hooks, step), "__func__", None) is not getattr(LocalTraining, step)
+
+
+def _moved(local: Local, part: slice, moments: tuple[Tensor, Tensor, Tensor]) -> tuple[Sequence[Tensor], ...]:
+    """What an optimiser's step moves and reads: row, gradient, both moments and the count."""
+    first, second, step = moments
+    c, m = local.layout.columns(part)
+    return [local.row[c]], [local.gradient[c]], [first[m]], [second[m]], [step]

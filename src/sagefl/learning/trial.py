@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ..records import parts_of
 from .corpus import model_input, sliced
+from .devices import one_thread
 from .models import ModelError, copied, training_loss
 
 SAMPLES = 8
@@ -37,7 +38,7 @@ def try_out(model: nn.Module, x: npt.NDArray[Any], y: npt.NDArray[Any], outputs:
     copy, picked = copied(model), _telling(x)
     given, targets = model_input(x[picked]), torch.from_numpy(y[picked])
     before = {name: b.clone() for name, b in copy.named_buffers()}
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # training itself will repeat them
         copy.train()
         with torch.no_grad():

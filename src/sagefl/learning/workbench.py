@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from ..streams import stream
-from .corpus import Corpus, model_input
+from .corpus import Corpus, model_input, placed
+from .devices import CPU
 from .layout import Layout
-from .models import ModelError
+from .models import ModelError, plain
 from .population import Population
 from .training import LocalTraining, TrainingOptions
 
@@ -39,23 +40,36 @@ class Workbench:
         options: TrainingOptions,
         hooks: LocalTraining,
         seed: int,
+        device: torch.device = CPU,
     ) -> None:
-        self.model, self.layout, self.population, self.corpus = model, layout, population, corpus
+        self.model = model if device.type == "cpu" else plain(model, device)
+        self.layout, self.population, self.corpus, self.device = layout, population, corpus, device
         self.options, self.hooks, self.seed = options, hooks, seed
-        self.gradient = torch.zeros(layout.width)
+        self.gradient = torch.zeros(layout.width, device=device)
         kept = {slot.name for slot in layout.slots if slot.buffer}
-        self._constants = {name: b.clone() for name, b in model.named_buffers() if name not in kept}
+        self._constants = {name: b.cpu().clone() for name, b in model.named_buffers() if name not in kept}
+
+    def here(self, rows: Tensor) -> Tensor:
+        """Rows, which lie in host memory, on the device; on the CPU they are the rows themselves."""
+        return rows.to(self.device)
+
+    def bind(self, row: Tensor, gradient: Tensor | None = None) -> None:
+        """Make the model live in a row."""
+        self.layout.bind(self.model, self.here(row), gradient)
 
     def speak_as(self, client: int, round: int, age: int = 0) -> None:
         """Let the model speak as `client` did when it last published (`age` rounds ago)."""
-        self.layout.bind(self.model, self.population.voices[self.population.slot(round, age), client])
+        self.bind(self.population.voices[self.population.slot(round, age), client])
 
     @contextmanager
     def own_draws(self, round: int, client: int) -> Iterator[None]:
         """Dropout and the like draw from torch's generator: give every client-round its own, and put it back."""
         generator = torch.default_generator  # torch.manual_seed would also note a traceback for CUDA, every time
         before = generator.get_state()
-        generator.manual_seed(int(stream(self.seed, "torch", round, client).integers(2**63)))
+        number = int(stream(self.seed, "torch", round, client).integers(2**63))
+        generator.manual_seed(number)
+        if self.device.type != "cpu":
+            torch.manual_seed(number)  # the device's generator, too
         try:
             yield
         finally:
@@ -72,17 +86,19 @@ class Workbench:
     def samples(self, indices: Indices) -> tuple[Any, Tensor]:
         """Training inputs and targets."""
         picked = torch.from_numpy(indices)
-        return self.corpus.form.inputs(self.corpus.train_x[picked]), self.corpus.train_y[picked]
+        x = placed(self.corpus.form.inputs(self.corpus.train_x[picked]), self.device)
+        return x, self.here(self.corpus.train_y[picked])
 
     def infer(self, images: Tensor, indices: Indices, part: str = "forward") -> Tensor:
-        """The bound model's logits, or what another of its functions gives (`latent`), in fixed chunks."""
+        """The bound model's logits, or what another of its functions gives (`latent`), in fixed chunks, on the host."""
         self.model.eval()
         with torch.inference_mode():
             outs = []
             for start in range(0, len(indices), CHUNK):
-                x = self.corpus.form.inputs(images[torch.from_numpy(indices[start : start + CHUNK])])
+                picked = images[torch.from_numpy(indices[start : start + CHUNK])]
+                x = placed(self.corpus.form.inputs(picked), self.device)
                 outs.append(self.model(x) if part == "forward" else self.part(part)(x))
-            return torch.cat(outs)
+            return torch.cat(outs).cpu()
 
     def part(self, name: str) -> Callable[[Tensor], Tensor]:
         """The model's `latent` or `head`."""
