@@ -9,3 +9,8 @@ class SageflError(Exception):
 
 class UsageError(SageflError, ValueError):
     """A value the user gave that does not fit: an option, a flag, a file."""
+
+
+def said(error: BaseException) -> str:
+    """What an error says, for a sentence around it: ours as they are, of others the kind as well."""
+    return str(error) if isinstance(error, SageflError) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What one sample is made of where it has several arrays: the fields of a record, by name or by place."""
+"""How arrays of samples are made: the fields of a record where a sample has several, and the file they lie in."""
 
 from __future__ import annotations
 
@@ -43,3 +43,28 @@ def type_name(dtype: np.dtype[Any]) -> str:
 def type_of(name: str) -> np.dtype[Any]:
     """The inverse of `type_name`."""
     return np.dtype(literal_eval(name) if name.startswith("[") else name)
+
+
+WIDE = ("float64", "float16")
+"""Floats that stay as they are in a file; what is formed from them is float32."""
+
+
+def narrow(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Wide floats as models get them; all else as it is."""
+    if x.dtype.name not in WIDE:
+        return x
+    with np.errstate(over="ignore"):  # what becomes infinite is looked for elsewhere
+        return x.astype(np.float32)
+
+
+def in_file(array: np.ndarray[Any, Any]) -> tuple[Any, ...] | None:
+    """How to map the file again that an array lies in; None where it lies in memory, or is a part of such an array."""
+    owner: Any = array
+    while isinstance(getattr(owner, "base", None), np.ndarray):
+        owner = owner.base
+    if not isinstance(owner, np.memmap) or owner.filename is None or not array.flags.c_contiguous:
+        return None
+    at = array.ctypes.data - owner.ctypes.data
+    if not 0 <= at <= owner.nbytes - array.nbytes:
+        return None
+    return str(owner.filename), array.dtype, int(owner.offset) + at, array.shape

@@ -62,9 +62,12 @@ def number_list(flag: str, text: str) -> list[int]:
     if dash and first.strip().isdigit() and last.strip().isdigit() and int(first) <= int(last):
         return list(range(int(first), int(last) + 1))
     try:
-        return [int(part) for part in split_list(text)]
+        found = [int(part) for part in split_list(text)]
     except ValueError:
-        raise UsageError(f"{flag} takes whole numbers as 1-5 or 1,4,9, got {text!r}") from None
+        found = []
+    if not found:
+        raise UsageError(f"{flag} takes whole numbers as 1-5 or 1,4,9, got {text!r}")
+    return found
 
 
 def nested(options: dict[str, Any]) -> dict[str, Any]:

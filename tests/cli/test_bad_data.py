@@ -156,3 +156,23 @@ def test_training_that_diverges_is_told_by_the_exit_status(sagefl: Callable[...,
     assert json.loads(Path("run/summary.json").read_text())["diverged"] == 2
     again = sagefl("compare", *names, *SMALL, "--methods", "rg,local", "--engine", "sequential", "--out", "two", code=3)
     assert "Training diverged in rg" in again.output
+
+
+def test_classes_written_as_floats_are_said_to_be_predicted_as_values_also_to_the_quiet(
+    sagefl: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "floats.csv").write_text("a,b,label\n" + "1.5,2,0.0\n2.5,1,1.0\n3.5,4,1.0\n" * 40)
+    small = ["--clients", "2", "--rounds", "1", "--set", "model.name=mlp", "--engine", "sequential", "--method", "rg"]
+    command = ["run", "--dataset", "floats.csv", "--set", "data.partition=iid", *small]
+    sagefl(*command, "--quiet", "--out", "one")
+    (told,) = [r.message for r in caplog.records if "targets" in r.message]
+    assert told == (
+        "all targets are whole numbers, 0 to 1, but floats, and so predicted as values (regression): if they are "
+        "classes, say data.task=classification; if not, data.task=regression"
+    )
+    caplog.clear()
+    assert "all targets are whole numbers" in " ".join(sagefl(*command, "--out", "two").output.split())
+    for task in ("classification", "regression"):
+        said = sagefl(*command, "--set", f"data.task={task}", "--out", task).output
+        assert "all targets are whole numbers" not in " ".join(said.split())
+    assert not caplog.records

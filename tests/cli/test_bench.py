@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import Result
 
 from sagefl.errors import SageflError
 from sagefl.runs.config import RunConfig
+from sagefl.simulation import crowding
 from sagefl.simulation.benching import BenchReport, Timing, Way, bench, recommended, ways
-from sagefl.simulation.racing import OURS, Laps, Load
+from sagefl.simulation.crowding import Load, Others, look
+from sagefl.simulation.racing import OURS, Laps
 
 TINY = [
     "--set", "clients=6", "--set", "model.name=mlp", "--set", "training.max_batches=1", "--rounds", "2",
@@ -107,15 +111,62 @@ def test_a_ratio_is_the_median_of_those_within_a_turn() -> None:
     assert (laps.lead("fast"), laps.lead("slow")) == (2.0, 4.0)
 
 
-@pytest.mark.parametrize(("waiting", "share", "idle"), [(0.2, 0.99, True), (3.0, 0.99, False), (0.2, 0.5, False)])
-def test_a_busy_machine_is_said_to_be_busy(waiting: float, share: float, idle: bool) -> None:
-    said = str(Load(2, waiting, share))
+@pytest.mark.parametrize(
+    ("foreign", "share", "idle"),
+    [(0.1, 0.99, True), (1.0, 0.99, False), (0.1, 0.5, False), (None, 0.99, True), (None, 0.66, False)],
+)
+def test_a_busy_machine_is_said_to_be_busy(foreign: float | None, share: float, idle: bool) -> None:
+    said = str(Load(2, foreign, share))
     assert ("idle enough" in said) == idle
-    assert ("take the ratios below as hints" in said) == (not idle)
+    assert ("take the ratios as hints" in said) == (not idle)
+
+
+def machine(proc: Path, cores: dict[int, int], processes: dict[int, tuple[int, int, int]]) -> None:
+    """A /proc of busy ticks by core, and of processes: parent, own ticks, those of children that have ended."""
+    lines = [
+        f"cpu  {sum(cores.values())} 0 0 0 0 0 0 0 0 0",
+        *(f"cpu{n} {t} 0 0 9 9 0 0 0 0 0" for n, t in cores.items()),
+    ]
+    (proc / "stat").write_text("\n".join([*lines, "ctxt 1"]))
+    for number, (parent, own, ended) in processes.items():
+        (proc / str(number)).mkdir(exist_ok=True)
+        fields = ["S", parent, *[0] * 9, own, 0, ended, 0, 0]
+        (proc / str(number) / "stat").write_text(f"{number} (a (name) 1) {' '.join(map(str, fields))}")
+
+
+def test_only_what_others_compute_counts_as_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A race keeps all cores busy: neither its own work nor its workers', living or ended, is foreign."""
+    monkeypatch.setattr(crowding, "PROC", tmp_path)
+    monkeypatch.setattr(crowding, "TICKS", 100.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "getpid", lambda: 50)
+    clock = iter((0.0, 10.0, 20.0))
+    monkeypatch.setattr(crowding, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    machine(
+        tmp_path,
+        {0: 1000, 1: 1000, 2: 0},
+        {1: (0, 10, 0), 50: (1, 200, 0), 51: (50, 0, 0), 52: (51, 0, 0), 60: (1, 9, 0)},
+    )
+    others = Others()
+    work = {1: (0, 10, 0), 50: (1, 600, 500), 51: (50, 0, 0), 52: (51, 1100, 0), 60: (1, 9, 0)}
+    machine(tmp_path, {0: 2000, 1: 2000, 2: 800}, work)  # ten seconds of two cores, all ours; a third is not for us
+    assert others.cores() == 0.0
+    machine(tmp_path, {0: 3000, 1: 2500, 2: 900}, work | {60: (1, 1509, 0)})  # 15 s of somebody else in 20 s
+    assert others.cores() == pytest.approx(0.75)
+
+
+def test_where_the_system_does_not_say_what_others_do_our_share_of_the_cores_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowding, "PROC", tmp_path / "nowhere")
+    found = look(1, 0.05)
+    assert found.foreign is None
+    assert 0 < found.share <= 1
 
 
 @pytest.mark.slow
 def test_the_race_says_how_busy_the_machine_is_before_it_prints_a_ratio(sagefl: Callable[..., Result]) -> None:
     out = sagefl("bench", *TINY, "--workers", "1", "--race").stdout
-    assert out.index("over the last minute") < out.index("The race:") < out.index("is faster by")
+    first, second = (found.start() for found in re.finditer(r"\d cores, \d\.\d of them busy with others' work", out))
+    assert first < out.index("The race:") < out.index("Meanwhile: ") < second < out.index("is faster by")
     assert re.search(r"^Against the fastest alternative \(plain loop.*\): \d+\.\d\d x$", out, re.M)

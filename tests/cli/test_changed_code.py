@@ -22,6 +22,7 @@ from sagefl.runs.environment import address
 Call = Callable[..., Result]
 
 MODEL = """
+from pathlib import Path
 from torch import nn
 from parts import WIDTH
 
@@ -30,11 +31,12 @@ class Net(nn.Module):
 
     def __init__(self, shape, classes):
         super().__init__()
+        self.scale = float(Path("base.txt").read_text())
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(784, WIDTH), nn.Tanh())
         self.head = nn.Linear(WIDTH, classes)
 
     def forward(self, x):
-        return self.head(self.body(x))
+        return self.head(self.body(x) * self.scale)
 """
 RULE = """
 from dataclasses import dataclass
@@ -66,6 +68,7 @@ def project(sagefl: Call) -> Iterator[None]:
     for name, text in {"nets": MODEL, "rules": RULE, "mine": DATA, "parts": "WIDTH = 8\n"}.items():
         Path(f"{name}.py").write_text(text)
     Path("scale.txt").write_text("1.0")
+    Path("base.txt").write_text("1.0")
     before = list(sys.path)
     yield
     forget()
@@ -89,6 +92,9 @@ OWN = {
     "a module that the model imports": (
         ["--set", "model.name=nets:Net"], ("parts.py", "8", "4"), "parts.py (model nets:Net)",
     ),
+    "file that the model reads": (
+        ["--set", "model.name=nets:Net"], ("base.txt", "1.0", "2.0"), "base.txt (read by model nets:Net)",
+    ),
     "selector": (["--method", "rules.py:Best"], ("rules.py", "0, 4", "0, 3"), "rules.py (method rules.py:Best)"),
     "data function": (["--dataset", "mine:arrays"], ("mine.py", "> 0", "> 1"), "mine.py (data mine:arrays)"),
     "file that it reads": (["--dataset", "mine:arrays"], ("scale.txt", "1.0", "2.0"), "scale.txt (read by data mine"),
@@ -103,9 +109,7 @@ OWN = {
 def test_an_edit_is_never_read_as_the_old_run(what: str, run: Call, sagefl: Call) -> None:
     flags, change, named = OWN[what]
     Path("edges.txt").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n")
-    if what in ("model", "a module that the model imports"):
-        pass
-    elif what in ("data function", "file that it reads"):
+    if what in ("data function", "file that it reads"):
         flags = [*flags, "--set", "model.options.hidden=4"]
     run("-q", *flags)
     first = Path("run/summary.json").read_text()

@@ -28,8 +28,10 @@ def test_tensorboard_files_hold_every_round(run: Call) -> None:
     run("--track", "tensorboard", "-q")
     metrics = RunDirectory(Path("run")).table("metrics")
     folder = Path("run") / "tensorboard"
-    assert scalars(folder, "train_loss") == [(t, pytest.approx(v)) for t, v in enumerate(metrics["train_loss"])]
-    assert scalars(folder, "accuracy") == [(t, pytest.approx(metrics["accuracy"][t])) for t in (1, 2)]
+    assert scalars(folder, "train_loss") == [
+        (t, pytest.approx(v)) for t, v in enumerate(metrics["train_loss"], start=1)
+    ]
+    assert scalars(folder, "accuracy") == [(t + 1, pytest.approx(metrics["accuracy"][t])) for t in (1, 2)]
 
 
 def test_after_an_interruption_each_round_stands_once(run: Call, sagefl: Call, monkeypatch: Any) -> None:
@@ -46,10 +48,10 @@ def test_after_an_interruption_each_round_stands_once(run: Call, sagefl: Call, m
         patched.setattr(RunProgress, "round", stop)
         told = run("--track", "tensorboard", code=130)
     assert "sagefl: stopped after round 1 of 3; go on with: sagefl resume run" in told.stderr
-    assert scalars(Path("run/tensorboard"), "train_loss")[0][0] == 0  # closed, so it can be read at once
+    assert scalars(Path("run/tensorboard"), "train_loss")[0][0] == 1  # closed, so it can be read at once
     out = sagefl("resume", "run", "--engine", "sequential", "--track", "tensorboard").stdout
     assert "sage-os: going on at round 2 of 3" in out
-    assert [t for t, _ in scalars(Path("run/tensorboard"), "train_loss")] == [0, 1, 2]
+    assert [t for t, _ in scalars(Path("run/tensorboard"), "train_loss")] == [1, 2, 3]
 
 
 def test_mlflow_runs_hold_the_config_and_every_round(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +125,7 @@ def test_wandb_is_told_every_round_and_the_end(run: Call, monkeypatch: pytest.Mo
     run("--track", "wandb", "-q")
     assert heard[0][1]["mode"] == "offline"
     assert heard[0][1]["config"]["clients"] == 6
-    assert [step for kind, (step, _) in heard[1:-1] if kind == "log"] == [0, 1, 2]
+    assert [step for kind, (step, _) in heard[1:-1] if kind == "log"] == [1, 2, 3]
     assert all(isinstance(v, float) for _, (_, values) in heard[1:-1] for v in values.values())
     assert heard[-1] == ("finish", 0)
     assert Run.summary["accuracy"] > 0

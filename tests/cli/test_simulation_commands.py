@@ -114,6 +114,10 @@ def test_lambda_is_another_name_of_probe_cost(run: Call, sagefl: Call) -> None:
         (["--method", "sage-os:detla=.1"], "has no option 'detla', did you mean 'delta'?"),
         (["--method", "sage-os:delta=2"], "delta must"),
         (["--method", "sage-os:delta=lots"], "delta must"),
+        (
+            ["--method", "sage-m", "--set", "data.anchor_order=fixed"],
+            "voids its guarantee: use anchor_order = shuffle",
+        ),
         (["--set", "model.name=resnet"], "unknown model 'resnet'; known: encoder-decoder, mlp"),
         (["--set", "model.options.depth=3"], "does not take these options"),
         (["--set", "model.shared=('bdy',)"], "the shared part 'bdy' names no parameter"),

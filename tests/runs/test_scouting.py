@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from test_kinship import CLIENTS, SAMPLES, planted
 
-from sagefl.runs.kinship import find_kin
+from sagefl.runs.findings import Finding, known
+from sagefl.runs.kinship import find_kin, nanmean
 from sagefl.runs.scouting import CALIBRATION, Cost, Pilot, Scouted, judge, judge_answers
 from sagefl.selection.registry import RECOMMENDED
 
@@ -125,3 +126,20 @@ def test_recorded_answers_say_what_they_can(apart: float, harm: float | None, fi
     found: Scouted = judge_answers(answers(apart), harm, first)
     assert found.verdict == verdict
     assert found.headroom is None
+
+
+def test_every_risk_of_the_map_has_an_interval_that_holds_as_often_as_it_says() -> None:
+    """Of a client's finite data, drawn without replacement; a pair that was never asked has none."""
+    found = judge(pilot(0.6, 0.61, 0.62), 60)
+    rng, held, outside = np.random.default_rng(3), 200, 0
+    everything = rng.random((8, 400)) < np.linspace(0.05, 0.9, 8)[:, None]
+    for _ in range(50):
+        asked = rng.permutation(400)[:held]
+        answers = everything[None, :, asked].astype(float).repeat(8, 0)
+        answers[2, 5] = np.nan
+        finding = Finding(found, "made up", nanmean(answers, 2), counts=known(answers))
+        intervals = finding.document()["map_intervals"]
+        assert intervals[2][5] is None
+        outside += sum(not low <= p <= high for (low, high), p in zip(intervals[0], everything.mean(1), strict=True))
+    assert outside / 400 <= 0.05
+    assert known(np.full((2, 2, 3), 1.5)) is None  # losses that exceed 1, which the inequality does not cover

@@ -8,16 +8,18 @@ result, so the same lines read what is finished and run only what is new.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runs.config import Execution, checked
+from ..runs.environment import asked_once
 from ..selection.registry import RECOMMENDED
 from ..simulation.comparing import Part, parts_of
 from ..simulation.comparing import compare as run_all
-from .given import dataset_of, engine_for, loss_of, method_of, model_of, resolved
+from .given import dataset_of, engine_for, loss_of, method_of, methods_of, model_of, resolved, seeds_of
 from .progress import RunProgress
 from .results import Held, Results, finished_runs
 from .scouting import Scouting, scout
@@ -29,14 +31,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Results", "Scouting", "checked_world", "compare", "load", "run", "scout"]
 
+logger = logging.getLogger(__name__)
+
 
 def compare(
     data: Any = None,
     model: Any = None,
-    methods: Iterable[Any] = ("rg", RECOMMENDED),
+    methods: Any = ("rg", RECOMMENDED),
     *,
     loss: Any = None,
-    seeds: Iterable[int] | None = None,
+    seeds: Iterable[int] | str | None = None,
     config: Mapping[str, Any] | str | Path | None = None,
     out: Path | str | None = None,
     engine: str = "auto",
@@ -49,16 +53,17 @@ def compare(
 ) -> Results:
     """Run several methods in the same worlds, one world per seed, and return what they came to.
 
-    `data` is a name, arrays (x, y, x_test, y_test), a `Dataset` or a function that returns either; `model` a name or a
-    class that is called with the shape of one input and the number of classes (or with nothing); `methods` are ids with
-    options, selectors or method classes; `loss` is one of your own for certificates, a function of predictions and
-    targets with values in [0, `loss_max`]. Any config key can be given as a keyword (`clients=20`, `max_batches=4`), as
-    a section (`training={"max_batches": 4}`), or in `config`, a dictionary or a TOML file. Runs are kept in `out`, or
-    by their address in `runs/cells`, where studies find them too; `fresh` makes them anew.
+    `data` is a name, arrays (x, y, x_test, y_test), a `Dataset` or a function that returns either; `model` a name
+    or a class that is called with the shape of one input and the number of classes (or with nothing); `methods` are
+    ids with options, selectors or method classes, or a text as on the command line; `loss` is one of your own for
+    certificates, a function of predictions and targets with values in [0, `loss_max`]. Any config key can be given
+    as a keyword (`clients=20`, `max_batches=4`), as a section (`training={"max_batches": 4}`), or in `config`, a
+    dictionary or a TOML file. Runs are kept in `out`, or by their address in `runs/cells`, where studies find them
+    too; `fresh` makes them anew.
     """
     from rich.console import Console
 
-    asked = list(methods)
+    asked = methods_of(methods)
     name, dataset = dataset_of(data)
     of_data = {key: value for key, value in (("dataset", name), ("loss", loss_of(loss))) if value is not None}
     own = {"model": model_of(model), "data": of_data or None}
@@ -66,7 +71,7 @@ def compare(
     chosen = {"engine": engine_for(engine, model, asked, loss), "workers": workers, "device": device}
     execution = checked(Execution, chosen | {"checkpoint_every": checkpoint_every})
     sections = [method_of(each) for each in asked]
-    parts = parts_of(base, sections, [int(s) for s in seeds or ()], None if out is None else Path(out))
+    parts = parts_of(base, sections, seeds_of(seeds), None if out is None else Path(out))
     screen = Console(highlight=False, soft_wrap=True, file=None if progress else sys.stderr)
     return carry_out(parts, execution, screen, data=dataset, fresh=fresh, quiet=not progress)
 
@@ -99,6 +104,15 @@ def carry_out(
     notes: Sequence[str] = (),
 ) -> Results:
     """Run what is not finished yet, showing how far it is, and return everything."""
+    with asked_once():
+        read = _carry_out(parts, execution, screen, data=data, fresh=fresh, quiet=quiet)
+    return Results([Held(part.label, part.directory, read[part.directory.path]) for part in parts], notes)
+
+
+def _carry_out(
+    parts: Sequence[Part], execution: Execution, screen: Console, *, data: Any, fresh: bool, quiet: bool
+) -> dict[Path, bool]:
+    """Run what is not finished yet; returns by folder what was."""
     read = {part.directory.path: not fresh and part.read for part in parts}
     several = len({part.seed for part in parts}) > 1
 
@@ -110,7 +124,7 @@ def carry_out(
         checked_world(world, together, execution, screen, quiet=quiet)
 
     run_all(parts, execution, follow, data=data, fresh=fresh, ready=ready)
-    return Results([Held(part.label, part.directory, read[part.directory.path]) for part in parts], notes)
+    return read
 
 
 def checked_world(
@@ -130,3 +144,5 @@ def checked_world(
         screen.print(found.line)
         for warning in found.warnings:
             screen.print(f"Warning: {warning}.", style="yellow")
+    elif found.doubt is not None:
+        logger.warning("%s", found.doubt)

@@ -12,7 +12,8 @@ import hashlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ..runs.own_losses import LOSSES
 from ..runs.sources import source_of_object, stale
 from ..selection import Selector
 from ..selection.registry import nearest
-from ..settings import nested
+from ..settings import nested, number_list, split_list
 
 IN_PROCESS = ("auto", "sequential", "stacked")
 
@@ -131,6 +132,29 @@ def loss_of(loss: Any) -> str | None:
     name = f"{loss.__qualname__}@{_digest(loss)}"
     LOSSES[name] = loss
     return name
+
+
+def methods_of(given: Any) -> list[Any]:
+    """The methods of a comparison: several, one alone, or a text as on the command line."""
+    if isinstance(given, str):
+        return split_list(given)
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else [given]
+
+
+def seeds_of(given: Any) -> list[int]:
+    """The seeds of a comparison; none for that of its config."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return number_list("seeds", given)
+    if isinstance(given, int):
+        raise UsageError(f"seeds={given} can mean one seed or {given} of them: write [{given}] or range({given})")
+    found = list(given) if isinstance(given, Iterable) else [given]
+    if not found or not all(isinstance(seed, Integral) for seed in found):
+        raise UsageError(
+            f"seeds are whole numbers, such as range(3) or [1, 4], got {given!r}; leave them out for one run"
+        )
+    return [int(seed) for seed in found]
 
 
 def method_of(given: Any) -> dict[str, Any]:

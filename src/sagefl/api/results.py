@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ..errors import UsageError
-from ..methods.standing import standing
+from ..methods.fidelity import caveats
 from ..runs.columns import LEADING, Column, columns, known_metrics, leading
 from ..runs.config import method_label
 from ..runs.environment import differing, world_address
@@ -150,9 +150,9 @@ class Results:
         return headrooms((run.directory.config, run.values) for run in self.runs)
 
     def notes(self) -> list[str]:
-        """What a reader of the table must know: who is not its paper's, what was read, how else the runs differ."""
+        """What a reader of the table must know: deviations from papers, runs that were read, how else they differ."""
         read = [] if self.loaded else _read(self.runs)
-        told = standing(self.methods)
+        told = caveats(self.methods)
         return [*told, *read, *_diverged(self.runs), *_weakest(self.runs), *_apart(self.runs), *self._given]
 
     @property
@@ -275,12 +275,15 @@ class Results:
 
 def finished_runs(places: Sequence[Path]) -> Results:
     """The finished runs at or below some folders, by names that tell them apart."""
+    from ..view.shelf import Shelf, refuse_damaged
+
     found = [path for place in places for path in runs_below(place)]
     for place in places:
         if not place.is_dir():
             raise UsageError(f"no such directory: {place}")
         if not list(runs_below(place)):
             raise UsageError(f"{place} holds no run")
+    refuse_damaged(Shelf(list(dict.fromkeys(found))))
     directories = [RunDirectory(path) for path in dict.fromkeys(found)]
     if len(places) == 1:  # nobody said in which order: gossip first, as what the others are compared with
         directories.sort(key=lambda directory: directory.config.method.id != "rg")

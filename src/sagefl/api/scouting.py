@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..runs.config import Execution, RunConfig, checked
 from ..runs.files import write_text
-from ..runs.findings import KEPT, Finding, find_in_runs
+from ..runs.findings import KEPT, Finding, find_in_runs, known
 from ..runs.kinship import nanmean
 from ..runs.scouting import judge
 from ..view.plain import plain, text
@@ -67,13 +67,14 @@ def scout_world(
         pilot = run_pilot(world, engine, rounds)
     finally:
         engine.close()
-    return Scouting(judge(pilot, config.rounds), config.described(), nanmean(pilot.answers, 2), pilot)
+    risks, counts = nanmean(pilot.answers, 2), known(pilot.answers)
+    return Scouting(judge(pilot, config.rounds), config.described(), risks, pilot, counts)
 
 
 def scout_runs(folders: Sequence[Path]) -> Scouting:
     """Judge by the losses that a run, or several nodes, recorded."""
     seen = find_in_runs(folders)
-    return Scouting(seen.found, seen.source, seen.risks)
+    return Scouting(seen.found, seen.source, seen.risks, counts=seen.counts)
 
 
 class Scouting(Finding):

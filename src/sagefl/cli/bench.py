@@ -45,9 +45,9 @@ def bench(
             resolved = RunConfig.read(config, nested(flags))
         out = console()
         if race:
-            from ..simulation.racing import load
+            from ..simulation.crowding import look
 
-            out.print(str(load(cores())), soft_wrap=True)
+            out.print(str(look(cores())), soft_wrap=True)
         out.print(f"{resolved.data.dataset}, {resolved.model.name}, {resolved.clients} clients, {rounds} rounds each")
         report = measure(resolved, workers or cores(), rounds=rounds, device=device, told=lambda t: out.print(_line(t)))
         _print(report)
@@ -56,13 +56,15 @@ def bench(
 
 
 def _race(resolved: RunConfig, report: BenchReport, rounds: int) -> None:
-    """Laps as they come in, then the table; how busy the machine was stands before and after it."""
+    """Laps as they come in, then how busy others kept the machine meanwhile, and the table."""
+    from ..simulation.crowding import Others, look
     from ..simulation.engines import cores
-    from ..simulation.racing import OURS, load, race
+    from ..simulation.racing import OURS, race
 
     out, exact = console(), [t for t in report.plain if t.way.engine != "stacked" and t.seconds is not None]
     way = min(exact, key=lambda t: t.seconds or 0.0).way
     out.print(f"\nThe race: {way.flags} against a plain loop with {cores()} threads, at equal precision, in turns")
+    others = Others()
     laps = race(
         resolved, way, cores(), rounds=rounds, told=lambda name, speed: out.print(f"{name}: {speed:,.0f} samples/s")
     )
@@ -75,8 +77,7 @@ def _race(resolved: RunConfig, report: BenchReport, rounds: int) -> None:
         )
         for name, found in laps.speeds.items()
     ]
-    after = load(cores())
-    out.print(f"\n{after}", soft_wrap=True)
+    out.print(f"\nMeanwhile: {look(cores(), others=others)}", soft_wrap=True)
     out.print(table(("who", "samples/s", "range", f"{OURS} is faster by"), rows, left=("who",)))
     out.print(f"\nAgainst the fastest alternative ({laps.fastest}): {laps.lead(laps.fastest):.2f} x")
     out.print("docs/race.md races other libraries, too: benchmarks/peers.py installs fluke and gossipy beside it.")

@@ -54,7 +54,7 @@ class Progress:
             self._live.stop()
 
     def follow(self, pace: Pace) -> Progress:
-        """Begin."""
+        """Begin to show the study's pace."""
         self.pace = pace
         if not self.quiet:
             self.screen.print(f"{pace.total} cells, {pace.before} done already, in {self.folder}")
@@ -73,7 +73,7 @@ class Progress:
         self._refresh()
 
     def finished(self, cell: Cell, seconds: float) -> None:
-        """It is done."""
+        """A cell is done."""
         self.pace.finished(cell, seconds)
         if not self.quiet:
             self.screen.print(f"{cell.name}: {seconds:.0f} s; {self.pace.line()}")

@@ -11,35 +11,13 @@ import typer
 
 from ..errors import UsageError
 from .common import console, friendly_errors
-from .simulate import (
-    Alpha,
-    Clients,
-    Config,
-    Dataset,
-    Device,
-    Engine,
-    MaxBatches,
-    Rounds,
-    Seed,
-    Set,
-    Topology,
-    Workers,
-    config_flags,
-    execution_of,
-    resolve,
-)
+from .flags import How, World, grouped
 
 
+@grouped
 def scout(
-    config: Config = None,
-    dataset: Dataset = None,
-    alpha: Alpha = None,
-    topology: Topology = None,
-    clients: Clients = None,
-    rounds: Rounds = None,
-    seed: Seed = None,
-    max_batches: MaxBatches = None,
-    set_: Set = None,
+    *,
+    world: World,
     run: Annotated[
         list[Path] | None,
         typer.Option(help="Train nothing: judge by the losses that this run recorded, or these nodes. Repeatable."),
@@ -52,23 +30,19 @@ def scout(
     out: Annotated[
         Path | None, typer.Option(help="Keep verdict and map in this folder, for `sagefl view` and `sagefl report`.")
     ] = None,
-    engine: Engine = "auto",
-    workers: Workers = None,
-    device: Device = None,
+    how: How,
     json_: Annotated[bool, typer.Option("--json", help="Print everything by name as JSON, and nothing else.")] = False,
 ) -> None:
     """Say whether choosing will pay in a world: choose, gossip, stay at home, or cannot tell, and why."""
     with friendly_errors():
         from ..api.scouting import scout_runs, scout_world
 
-        flags = config_flags(dataset, alpha, topology, clients, rounds, seed, None, max_batches, set_)
         if run:
-            if config or flags or pilot is not None:
+            if world.config or world.keys or pilot is not None:
                 raise UsageError("--run judges what was recorded and makes no pilot: leave out --pilot and the world")
             found = scout_runs(run)
         else:
-            resolved = resolve(config, flags, None)
-            found = scout_world(resolved, execution_of(engine, workers, device, None, 10), pilot)
+            found = scout_world(world.resolve(), how.execution, pilot)
         written = []
         if map_ is not None:
             found.plot(map_)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from ..errors import UsageError
 from ..selection.registry import RECOMMENDED
 from ..settings import nested, number_list, option_name, parse_options, parse_value, split_list
 from .common import console, fail, friendly_errors, table
+from .flags import Config, HowToRun, MeasuredWorld, Quiet, Set, grouped, resolve
 
 if TYPE_CHECKING:
     from ..api.results import Results
@@ -23,72 +23,40 @@ if TYPE_CHECKING:
 
 
 DIVERGED = 3  # exit status: the run is complete, but training diverged
-Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags override it.")]
-Dataset = Annotated[
-    str | None,
-    typer.Option(
-        help="From `sagefl data list`, or FILE.npz, .csv, .parquet, a folder of .npy, module:function, hf:NAME."
-    ),
-]
-Alpha = Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more heterogeneous.")]
-Topology = Annotated[str | None, typer.Option(help="er, ba, ring, regular, ws, torus, complete, file.")]
-Clients = Annotated[int | None, typer.Option(help="Number of clients.")]
-Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
-EvalEvery = Annotated[int | None, typer.Option(help="Rounds between evaluations.")]
-MaxBatches = Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value. Repeatable.")]
-Engine = Annotated[str, typer.Option(help="auto, sequential, processes, stacked (all clients as one batch) or ray.")]
-Workers = Annotated[int | None, typer.Option(help="Worker processes; default: all cores.")]
-Device = Annotated[str | None, typer.Option(help="Where stacked work is done: cpu, cuda, mps; default: the fastest.")]
-RayAddress = Annotated[str | None, typer.Option(help="Ray cluster: HOST:PORT, auto or local (with --engine ray).")]
-Every = Annotated[int, typer.Option("--checkpoint-every", help="Rounds between checkpoints.")]
+Out = Annotated[Path | None, typer.Option(help="Run directory; default: runs/METHOD-…-HASH.")]
+Track = Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Make runs anew, also where there are finished ones.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
 
+@grouped
 def run(
-    config: Config = None,
+    *,
     method: Annotated[str | None, typer.Option(help="Method, with options as id:name=value:...")] = None,
-    dataset: Dataset = None,
-    alpha: Alpha = None,
-    topology: Topology = None,
-    clients: Clients = None,
-    rounds: Rounds = None,
-    seed: Seed = None,
-    eval_every: EvalEvery = None,
-    max_batches: MaxBatches = None,
-    set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; default: runs/METHOD-…-HASH.")] = None,
-    engine: Engine = "auto",
-    workers: Workers = None,
-    device: Device = None,
-    ray_address: RayAddress = None,
-    checkpoint_every: Every = 10,
-    track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
+    world: MeasuredWorld,
+    out: Out = None,
+    how: HowToRun,
+    track: Track = None,
     fresh: Fresh = False,
     quiet: Quiet = False,
 ) -> None:
     """Train K clients over T rounds under one method; an unfinished run of the same config is continued."""
     with friendly_errors():
-        flags = config_flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
-        resolved = resolve(config, flags, method)
-        directory = out or Path("runs") / _name(resolved)
-        execution = execution_of(engine, workers, device, ray_address, checkpoint_every)
+        from ..simulation.comparing import folder_of
+
+        resolved = world.resolve(method)
+        directory, execution = out or folder_of(resolved), how.execution
     _simulate(resolved, directory, execution, track or [], quiet=quiet, fresh=fresh)
 
 
+@grouped
 def resume(
+    *,
     directory: Annotated[Path, typer.Argument(help="The run directory.")],
     rounds: Annotated[
         int | None, typer.Option(help="More rounds for a finished run, as if it had been asked for them at first.")
     ] = None,
-    engine: Engine = "auto",
-    workers: Workers = None,
-    device: Device = None,
-    ray_address: RayAddress = None,
-    checkpoint_every: Every = 10,
-    track: Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")] = None,
+    how: HowToRun,
+    track: Track = None,
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Import the module:function that the folder's config names.")
     ] = False,
@@ -97,47 +65,36 @@ def resume(
     """Continue an interrupted run; the result is the same as if it had never stopped."""
     with friendly_errors():
         from ..runs.rundir import RunDirectory
-        from ..simulation.extending import extend
+        from ..simulation.extending import longer
 
         place = RunDirectory(directory)
         if (code := place.config.code) and not allow_code:
             fail(f"{directory} names code that would be run: {', '.join(code)}; if you trust it, --allow-code")
-        resolved = place.config if rounds is None else extend(place, rounds)
-        execution = execution_of(engine, workers, device, ray_address, checkpoint_every)
-    _simulate(resolved, directory, execution, track or [], quiet=quiet)
+        resolved = place.config if rounds is None else longer(place, rounds)
+        execution = how.execution
+    _simulate(resolved, directory, execution, track or [], quiet=quiet, extends=rounds is not None)
 
 
+@grouped
 def compare(
+    *,
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Finished runs, or folders of some: compare these and run nothing.")
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Comma-separated methods, options as id:name=value; file.py:Class is one of yours.")
     ] = f"local,rg,aq-128,sage-os,{RECOMMENDED}",
-    config: Config = None,
-    dataset: Dataset = None,
-    alpha: Alpha = None,
-    topology: Topology = None,
-    clients: Clients = None,
-    rounds: Rounds = None,
-    seed: Seed = None,
+    world: MeasuredWorld,
     seeds: Annotated[
         str | None, typer.Option(help="Several seeds, as 1-5 or 1,4,9: means, spreads and paired differences.")
     ] = None,
-    eval_every: EvalEvery = None,
-    max_batches: MaxBatches = None,
-    set_: Set = None,
     out: Annotated[
         Path | None,
         typer.Option(
             help="Folder for the runs; default: runs/compare-…, with --seeds runs/cells, shared with studies."
         ),
     ] = None,
-    engine: Engine = "auto",
-    workers: Workers = None,
-    device: Device = None,
-    ray_address: RayAddress = None,
-    checkpoint_every: Every = 10,
+    how: HowToRun,
     fresh: Fresh = False,
     json_: Annotated[bool, typer.Option("--json", help="Print everything by name as JSON, and nothing else.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write the report page here, too.")] = None,
@@ -146,30 +103,21 @@ def compare(
     """Run several methods in the same world, or read runs that are finished, and print one table."""
     with _interruptible():
         from ..api import carry_out, load
-        from ..simulation.comparing import parts_of
+        from ..simulation.comparing import folder_of_comparison, parts_of
 
         if runs:
             results, notes = load(*runs), []
         else:
-            flags = config_flags(dataset, alpha, topology, clients, rounds, seed, eval_every, max_batches, set_)
-            resolved = resolve(config, flags, None)
-            chosen = number_list("--seeds", seeds) if seeds else []
-            folder = out if out or seeds else Path("runs") / f"compare-{_world_name(resolved)}"
-            execution = execution_of(engine, workers, device, ray_address, checkpoint_every)
+            resolved, chosen = world.resolve(), [] if seeds is None else number_list("--seeds", seeds)
+            folder = out if out or seeds else folder_of_comparison(resolved)
             parts = parts_of(resolved, split_list(methods), chosen, folder)
-            silent = quiet or json_
-            if not silent:
+            if not (quiet or json_):
                 console().print(resolved.described(chosen))
-            results = carry_out(parts, execution, console(), fresh=fresh, quiet=silent)
+            results = carry_out(parts, how.execution, console(), fresh=fresh, quiet=quiet or json_)
             notes = [f"Runs are in {folder or 'runs/cells'}"]
         if report is not None:
             notes.append(f"The report is in {results.report(report)}")
-        if json_:
-            typer.echo(json.dumps(results.document(), indent=1))
-            if results.diverged:
-                raise typer.Exit(DIVERGED)
-        else:
-            _show(results, *notes)
+        _show(results, *notes, as_json=json_)
 
 
 def replay(
@@ -181,24 +129,14 @@ def replay(
 ) -> None:
     """Try other rules on recorded losses: sweep their options without training again."""
     with friendly_errors():
-        from ..runs.config import method_config
-        from ..runs.replaying import replay_run
+        from ..runs.replaying import replay_run, swept
         from ..runs.rundir import RunDirectory
-        from ..selection import make
 
         axes: dict[str, list[Any]] = {}
         for name, text in (("probe_cost", lambda_), ("delta", delta), *(_axis(s) for s in sweep or [])):
             if text is not None:
                 axes[name] = [parse_value(v) for v in split_list(text)]
-        section = method_config(method)
-        rules = []
-        for values in product(*axes.values()):
-            point = dict(zip(axes, values, strict=True))
-            label = " ".join(
-                [method, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in point.items())]
-            )
-            rules.append((label, make(section["id"], **(section["options"] | point))))
-        results = replay_run(RunDirectory(directory), rules)
+        results = replay_run(RunDirectory(directory), swept(method, axes))
     _print_replay(results)
 
 
@@ -214,7 +152,7 @@ def config(
         if file is None and not set_:
             typer.echo(template(RunConfig), nl=False)
         else:
-            typer.echo(resolve(file, nested(parse_options(set_ or [])), None).to_toml())
+            typer.echo(resolve(file, nested(parse_options(set_ or []))).to_toml())
 
 
 def columns(
@@ -242,10 +180,12 @@ def _simulate(
     *,
     quiet: bool,
     fresh: bool = False,
+    extends: bool = False,
 ) -> None:
     from ..api import checked_world
     from ..api.progress import RunProgress
     from ..api.results import Held, Results
+    from ..runs.environment import asked_once
     from ..runs.rundir import RunDirectory
     from ..simulation.comparing import Part
     from ..simulation.simulator import Simulator
@@ -254,21 +194,24 @@ def _simulate(
     out = console()
     part = Part(resolved.method.id, resolved, RunDirectory(directory))
     where = f"Runs are in {directory}"
-    with friendly_errors():
-        if not fresh and part.read:
-            out.print(f"{directory} is already finished: this was read, not run")
-            for what in part.directory.differs():
-                out.print(f"It was made elsewhere ({what}): a run here would differ in the last digits.")
-            _show(Results([Held(part.label, part.directory)], loaded=True), where)
-            return
-        if not quiet:
-            out.print(resolved.described())
-        trackers = [make_tracker(name, directory) for name in track]
-        callbacks = [RunProgress(resolved.method.id, out, quiet=quiet), *trackers]
-        simulator = Simulator(resolved, part.directory, execution, callbacks=callbacks, fresh=fresh)
-        checked_world(simulator.world, [part], execution, out, quiet=quiet)
-    with _interruptible():
-        simulator.run()
+    with asked_once():
+        with friendly_errors():
+            if not (fresh or extends) and part.read:
+                out.print(f"{directory} is already finished: this was read, not run")
+                for what in part.directory.differs():
+                    out.print(f"It was made elsewhere ({what}): a run here would differ in the last digits.")
+                _show(Results([Held(part.label, part.directory)], loaded=True), where)
+                return
+            if not quiet:
+                out.print(resolved.described())
+            trackers = [make_tracker(name, directory) for name in track]
+            callbacks = [RunProgress(resolved.method.id, out, quiet=quiet), *trackers]
+            simulator = Simulator(
+                resolved, part.directory, execution, callbacks=callbacks, fresh=fresh, extends=extends
+            )
+            checked_world(simulator.world, [part], execution, out, quiet=quiet)
+        with _interruptible():
+            simulator.run()
     _show(Results([Held(part.label, part.directory, read=False)]), where)
 
 
@@ -284,52 +227,6 @@ def _interruptible() -> Iterator[None]:
             fail(str(error), code=130)
 
 
-def config_flags(
-    dataset: str | None,
-    alpha: float | None,
-    topology: str | None,
-    clients: int | None,
-    rounds: int | None,
-    seed: int | None,
-    eval_every: int | None,
-    max_batches: int | None,
-    set_: list[str] | None,
-) -> dict[str, Any]:
-    """The common flags as config keys; --set can name any other key."""
-    given = {
-        "data.dataset": dataset,
-        "data.alpha": alpha,
-        "topology.kind": topology,
-        "clients": clients,
-        "rounds": rounds,
-        "seed": seed,
-        "evaluation.every": eval_every,
-        "training.max_batches": max_batches,
-    }
-    return nested({k: v for k, v in given.items() if v is not None} | parse_options(set_ or []))
-
-
-def resolve(file: Path | None, flags: Mapping[str, Any], method: str | None) -> RunConfig:
-    """The config of a file with flags on top of it, for a method."""
-    from ..runs.config import RunConfig, merged, method_config
-
-    config = RunConfig.read(file, flags) if file is not None else RunConfig.parse(flags)
-    if not method:
-        return config
-    section = merged(method_config(method), flags.get("method", {}))  # a file's options belong to the file's method
-    return RunConfig.parse(config.model_dump() | {"method": section})
-
-
-def execution_of(
-    engine: str, workers: int | None, device: str | None, ray_address: str | None, checkpoint_every: int
-) -> Execution:
-    """How it is carried out, from the flags."""
-    from ..runs.config import Execution, checked
-
-    given = {"engine": engine, "workers": workers, "device": device, "ray_address": ray_address}
-    return checked(Execution, given | {"checkpoint_every": checkpoint_every})
-
-
 def _axis(text: str) -> tuple[str, str]:
     name, equals, values = text.partition("=")
     if not equals:
@@ -337,25 +234,20 @@ def _axis(text: str) -> tuple[str, str]:
     return option_name(name), values
 
 
-def _world_name(c: RunConfig) -> str:
-    from ..runs.environment import world_address
-
-    data = Path(c.data.dataset).stem.replace(":", "_")
-    spread = f"a{c.data.alpha:g}" if c.data.partition == "dirichlet" else c.data.partition
-    return f"{data}-{c.topology.kind}-{spread}-K{c.clients}-T{c.rounds}-s{c.seed}-{world_address(c)[:8]}"
-
-
-def _name(c: RunConfig) -> str:
-    from ..runs.environment import address
-
-    return f"{c.method.id.replace(':', '_').replace('/', '_')}-{_world_name(c)}-{address(c)[:8]}"
-
-
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _show(results: Results, *notes: str) -> None:
+def _show(results: Results, *notes: str, as_json: bool = False) -> None:
     """The table, what its columns mean, and what must be known about it."""
+    if as_json:
+        typer.echo(json.dumps(results.document(), indent=1))
+    else:
+        _print(results, notes)
+    if results.diverged:
+        raise typer.Exit(DIVERGED)
+
+
+def _print(results: Results, notes: Sequence[str]) -> None:
     out = console()
     made = results.__rich__()
     if out.is_terminal:
@@ -368,8 +260,6 @@ def _show(results: Results, *notes: str) -> None:
         out.print("\n" + fill(sentence, 110))
     for note in (*results.notes(), *notes):
         out.print(note)
-    if results.diverged:
-        raise typer.Exit(DIVERGED)
 
 
 def _print_replay(results: Sequence[Any]) -> None:

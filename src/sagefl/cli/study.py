@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,14 +10,15 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import UsageError
-from ..settings import nested, parse_options, split_list
+from ..settings import nested, number_list, parse_options, split_list
 from .cells import carry_out, command_line, show_status
 from .common import console, friendly_errors, table
+from .flags import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..study.design import Findings
+    from ..study.design import Design, Findings
     from ..study.study import Study
 
 
@@ -39,6 +40,62 @@ Axis = Annotated[str | None, typer.Option(help="Comma-separated, instead of thos
 CELLS = Path("runs/cells")
 
 
+@dataclass(frozen=True)
+class Scope:
+    """Which cells of a study, and at what scale."""
+
+    preset: Annotated[
+        str | None, typer.Option(help="A scale from the file; of the paper: smoke (minutes), laptop (hours), paper.")
+    ] = None
+    datasets: Axis = None
+    topologies: Axis = None
+    alphas: Axis = None
+    methods: Annotated[
+        str | None, typer.Option(help="Comma-separated, options as id:name=value; +ID adds to the study's.")
+    ] = None
+    first: Annotated[int | None, typer.Option(min=2, help="Only the study's first so many methods.")] = None
+    seeds: Annotated[str | None, typer.Option(help="Comma-separated seeds, or a range such as 1-5.")] = None
+    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's.")] = None
+    max_batches: Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")] = None
+    clients: Annotated[int | None, typer.Option(help="Clients instead of the study's.")] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value.")] = None
+
+    def design(self, what: str) -> Design:
+        """The study of that name or file, so far."""
+        from ..study.design import Design
+        from ..study.paper import design
+
+        scale = {"rounds": self.rounds, "training.max_batches": self.max_batches, "clients": self.clients}
+        axes: dict[str, Any] = {
+            "datasets": split_list(self.datasets or ""),
+            "topologies": split_list(self.topologies or ""),
+            "alphas": _numbers("--alphas", self.alphas),
+            "methods": split_list(self.methods or ""),
+            "seeds": number_list("--seeds", self.seeds) if self.seeds else [],
+            "first": self.first,
+            "overrides": nested({k: v for k, v in scale.items() if v is not None} | parse_options(self.set_ or [])),
+        }
+        return design(self.preset, **axes) if what == "paper" else Design.read(what, self.preset, **axes)
+
+
+@dataclass(frozen=True)
+class Work:
+    """How cells are carried out."""
+
+    jobs: Annotated[
+        int | None, typer.Option(help="Cells at a time, a core each; 1: one cell at a time on all cores.")
+    ] = None
+    workers: Annotated[int | None, typer.Option(help="Worker processes of a cell (with --jobs 1).")] = None
+    checkpoint_every: Annotated[
+        int, typer.Option("--checkpoint-every", help="Rounds between checkpoints (with --jobs 1 or --ray).")
+    ] = 10
+    ray: Annotated[bool, typer.Option("--ray", help="Cells as tasks of a Ray cluster, a CPU each.")] = False
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="That cluster: HOST:PORT, auto or local; default: one that is found, else a local one."),
+    ] = None
+
+
 @group.command()
 def init(
     file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("study.toml"),
@@ -54,41 +111,21 @@ def init(
 
 
 @group.command()
+@grouped
 def run(
+    *,
     what: Annotated[
         str,
         typer.Argument(
             metavar="STUDY",
-            help="FILE.toml, or paper, gap, beyond, confirmation, worlds, further, culprits, ablations, level, time.",
+            help="FILE.toml, or paper, gap, beyond, confirmation, worlds, further, culprits, ablations, misses, level, "
+            "time.",
         ),
     ],
-    preset: Annotated[
-        str | None, typer.Option(help="A scale from the file; of the paper: smoke (minutes), laptop (hours), paper.")
-    ] = None,
+    scope: Scope,
     out: Annotated[Path | None, typer.Option(help="Folder for the report; default: results/STUDY-PRESET.")] = None,
     cells: Annotated[Path, typer.Option(help="Folder of runs by config hash, shared between studies.")] = CELLS,
-    datasets: Axis = None,
-    topologies: Axis = None,
-    alphas: Axis = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Comma-separated, options as id:name=value; +ID adds to the study's.")
-    ] = None,
-    first: Annotated[int | None, typer.Option(min=2, help="Only the study's first so many methods.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Comma-separated seeds, or a range such as 1-5.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's.")] = None,
-    max_batches: Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")] = None,
-    clients: Annotated[int | None, typer.Option(help="Clients instead of the study's.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Cells at a time, a core each; 1: one cell at a time on all cores.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes of a cell (with --jobs 1).")] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Rounds between checkpoints (with --jobs 1 or --ray).")] = 10,
-    ray: Annotated[bool, typer.Option("--ray", help="Cells as tasks of a Ray cluster, a CPU each.")] = False,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(help="That cluster: HOST:PORT, auto or local; default: one that is found, else a local one."),
-    ] = None,
+    work: Work,
     from_: Annotated[
         list[Path] | None,
         typer.Option("--from", help="Report from the cells.csv of a folder; runs nothing. Repeatable."),
@@ -115,11 +152,15 @@ def run(
     FILE.toml: `sagefl study init` writes one to start from. paper: does the paper hold, claim by claim. gap: what makes
     its rules that always commit lose. beyond and confirmation: certificates beyond the paper against gossip. worlds and
     further: where does choosing pay? culprits: does asking keep bad peers out? ablations: what does sage-m owe to its
-    parts? level: does it cost nothing where there is nothing to choose? time: does stopping early pay in minutes?
+    parts? misses: would another design have met the targets that it misses? level: does it cost nothing where there is
+    nothing to choose? time: does stopping early pay in minutes?
     """
-    with friendly_errors():
+    from ..runs.environment import asked_once
+
+    with friendly_errors(), asked_once():
         from ..study import paper as papers
-        from ..study.design import Design, Findings
+        from ..study.design import Findings
+        from ..study.recalling import beside
         from ..study.study import Study
 
         screen, brief = console(), brief or quiet
@@ -127,27 +168,15 @@ def run(
             raise UsageError("--audit is about the paper's own tables: sagefl study paper --audit")
         if audit:
             return _show_audit(papers.audit(command_line()), out, screen, brief=brief)
-        scale = {"rounds": rounds, "training.max_batches": max_batches, "clients": clients}
-        axes: dict[str, Any] = {
-            "datasets": split_list(datasets or ""),
-            "topologies": split_list(topologies or ""),
-            "alphas": _numbers("--alphas", alphas, float),
-            "methods": split_list(methods or ""),
-            "seeds": _seeds(seeds),
-            "first": first,
-            "overrides": nested({k: v for k, v in scale.items() if v is not None} | parse_options(set_ or [])),
-        }
-        design = papers.design(preset, **axes) if what == "paper" else Design.read(what, preset, **axes)
+        design = scope.design(what)
         if from_:
             return _conclude(Findings.read(design, from_, command_line()), out, screen, brief=brief)
         place = out or Path("results") / design.name
-        kept = [path.parent for path in sorted(place.parent.glob(f"{place.name}*/cells.csv"))]
-        study = Study(design, cells, out=place, known=known or kept)
+        study = Study(design, cells, out=place, known=known or beside(place))
         if status:
             return show_status(study, screen)
         if not no_run:
-            how = {"jobs": jobs, "workers": workers, "checkpoint_every": checkpoint_every, "ray_address": ray_address}
-            carry_out(study, screen, quiet=quiet, ray=ray, **how)
+            carry_out(study, screen, quiet=quiet, **vars(work))
         if count := study.contradicted():
             screen.print(f"{count} known cells were run here, too, and came out otherwise: the runs here count")
         found = study.find(sweeps=not no_sweeps, command=command_line(), pages={} if no_pages else _pages(study))
@@ -159,18 +188,11 @@ def run(
 # What is asked ------------------------------------------------------------------------------------------------------
 
 
-def _numbers(flag: str, text: str | None, kind: Callable[[str], Any]) -> list[Any]:
+def _numbers(flag: str, text: str | None) -> list[float]:
     try:
-        return [kind(part) for part in split_list(text or "")]
+        return [float(part) for part in split_list(text or "")]
     except ValueError:
         raise UsageError(f"{flag} takes numbers separated by commas, got {text!r}") from None
-
-
-def _seeds(text: str | None) -> list[int]:
-    first, dash, last = (text or "").partition("-")
-    if dash and first.strip().isdigit() and last.strip().isdigit():
-        return list(range(int(first), int(last) + 1))
-    return _numbers("--seeds", text, int)
 
 
 def _pages(study: Study) -> dict[str, str]:
@@ -212,7 +234,7 @@ def _show_comparisons(findings: Findings, screen: Console, *, brief: bool) -> No
         screen.print(f"\n{sheet.title}", style="bold")
         rows = [[text.replace("**", "") for text in row] for row in sheet.rows]
         screen.print(table(sheet.heads, rows, left=WORDS))
-        for sentence in sheet.standing:
+        for sentence in sheet.caveats:
             screen.print(sentence)
     for line in primary_lines(findings):
         screen.print("\n" + line.replace("**", "").replace("`", ""))

@@ -22,6 +22,7 @@ from ..learning.population import Storage
 from .files import PARTIAL, RunError, explained, make_durable, write_text
 
 VERSION = 2
+PARTS = {"version": int, "round": int, "identity": str, "chunks": dict, "states": dict}  # of a manifest
 CHUNK_BYTES = 256 * 2**20
 KEEP = 2
 
@@ -76,17 +77,28 @@ def _forget(root: Path, round: int, keep: int) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
+def any_of(directory: Path) -> bool:
+    """Whether there is a checkpoint, good or not."""
+    return bool(_stored(directory / "checkpoint"))
+
+
 def hand_over(directory: Path, held: str, config: str) -> None:
     """Let the newest checkpoint of one config belong to another in the same world: one that asks for more rounds."""
+    path = of_config(directory, held, config)
+    content = _manifest(path)
+    content["identity"] = config + content["identity"].removeprefix(held).removeprefix(config)
+    write_text(path / "manifest.json", json.dumps({"content": content, "digest": _seal(content)}))
+
+
+def of_config(directory: Path, *configs: str) -> Path:
+    """The newest checkpoint, whole and of one of these configs; its world is not looked at."""
     _, path = next(iter(_stored(directory / "checkpoint")), (0, None))
     if path is None:
         raise CheckpointError(f"{directory} holds no checkpoint: it cannot go on")
-    content = _manifest(path)
-    if content["identity"].startswith(f"{held}-"):
-        content["identity"] = config + content["identity"].removeprefix(held)
-        write_text(path / "manifest.json", json.dumps({"content": content, "digest": _seal(content)}))
-    elif not content["identity"].startswith(f"{config}-"):
+    identity = _manifest(path)["identity"]
+    if not identity.startswith(tuple(f"{config}-" for config in configs)):
         raise CheckpointError(f"checkpoint {path.name} belongs to another run")
+    return _verified(path, identity).path
 
 
 def latest(directory: Path, identity: str) -> tuple[Checkpoint | None, list[str]]:
@@ -141,7 +153,12 @@ def _manifest(path: Path) -> dict[str, Any]:
     try:
         sealed = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         content, digest = dict(sealed["content"]), sealed["digest"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        for name, kind in PARTS.items():
+            if not isinstance(content[name], kind):
+                raise ValueError(f"{name} is {type(content[name]).__name__}")
+        if not all(Path(name).name == name and isinstance(d, str) for name, d in content["chunks"].items()):
+            raise ValueError("a chunk is no file beside it")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"checkpoint {path.name} is torn: its manifest cannot be read ({error})") from None
     if _seal(content) != digest:
         raise CheckpointError(f"checkpoint {path.name} is torn: its manifest is not what was written")

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ..references import METRICS as GROUP
 from ..references import installed
 from ..selection import Outcome, Reason
 from ..selection.outcome import Stage, Traffic
@@ -30,7 +31,6 @@ from ..selection.outcome import Stage, Traffic
 if TYPE_CHECKING:
     from ..selection.selector import Hood
 
-ENTRY_POINTS = "sagefl.metrics"
 Floats = npt.NDArray[np.float64]
 Writer = Literal["private", "node", "world", "clock", "async", "values", "named", "memory"]
 WRITERS: Mapping[Writer, str] = {
@@ -439,7 +439,7 @@ def register(metric: Column[Any]) -> None:
 
 @cache
 def _discover() -> None:
-    for point in installed(ENTRY_POINTS):
+    for point in installed(GROUP):
         try:
             register(point.load())
         except Exception as error:  # somebody else's broken package must not take the built-in ones away

@@ -113,7 +113,7 @@ class RunConfig(ConfigSection):
         return tomli_w.dumps(_without_none(self.values()))
 
     def values(self) -> dict[str, Any]:
-        """All settings as plain values; those that came later are left out while they are at their defaults."""
+        """All settings as plain values; those added later are left out while they are at their defaults."""
         return self._without_defaults(self.model_dump(mode="json"), LATER)
 
     def described(self, seeds: Sequence[int] = ()) -> str:
@@ -181,7 +181,9 @@ class Execution(ConfigSection):
         description="worker processes (stacked on a CPU: threads); default: the cores of this machine",
     )
     device: str | None = Field(
-        default=None, description="where stacked work is done: cpu, cuda, cuda:1, mps; default: an accelerator if any"
+        default=None,
+        description="where clients train and answer: cpu, cuda, cuda:1, mps (not ray); default: the CPU, or for "
+        "stacked work an accelerator if there is one",
     )
     ray_address: str | None = Field(
         default=None,
@@ -265,7 +267,9 @@ def _mistakes(cls: type[BaseModel], error: ValidationError) -> Iterator[str]:
             yield f"unknown key {path!r}{close}; known here: {', '.join(known)}{also}"
         else:
             got = "" if isinstance(item["input"], dict) else f", got {item['input']!r}"
-            yield f"{path or 'config'}: {item['msg']}{got}"
+            said = item["msg"].removeprefix("Value error, ")  # pydantic's words
+            named = path and said.startswith((f"{path}.", f"{path}:"))
+            yield f"{said}{got}" if named else f"{path or 'config'}: {said}{got}"
 
 
 def _fields_at(cls: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

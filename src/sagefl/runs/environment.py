@@ -16,27 +16,40 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..data.catalogue import ENTRY_POINTS as DATASETS
-from ..data.reading import files_of
+from ..clock import NETWORKS
+from ..data.loading import load as load_dataset
 from ..data.tables import is_table
-from ..references import file_of, find_module, installed, is_reference
-from ..selection.registry import ENTRY_POINTS as SELECTORS
+from ..errors import SageflError
+from ..reading import files_of, forget_returned, read_beyond, returned_by
+from ..references import (
+    DATASETS,
+    METHODS,
+    MODELS,
+    SELECTORS,
+    file_of,
+    find_module,
+    installed,
+    is_reference,
+    search_path,
+)
 from ..selection.selector import Selector
 from . import versions
 from .config import RunConfig
 from .own_losses import LOSSES
-from .sources import Digests, digest_of_file, source_of_object, sources_of_file
+from .sources import MISSING, Digests, digest_of_file, libraries_of_file, source_of_object, sources_of_file
 
 MadeOf = dict[str, Digests]
-METHODS, MODELS = "sagefl.methods", "sagefl.models"
 VERSION = "results version"
+OPENLY = ("numpy", "pandas", "PIL", "scipy", "sklearn", "torch", "sagefl")  # these open files through Python
+BY_THEMSELVES = ("ctypes", "ftplib", "http", "multiprocessing", "socket", "subprocess", "urllib")
+_once = False  # whether what a data function returned is not asked again
 
 
 # What decides the result ----------------------------------------------------------------------------------------------
@@ -48,13 +61,18 @@ def made_of(config: RunConfig) -> MadeOf:
     return {name: digests for name, digests in parts.items() if digests}
 
 
+def is_certain(parts: MadeOf) -> bool:
+    """Whether all of it was found, so that equal digests mean equal code."""
+    return not any(MISSING in digests.values() for digests in parts.values())
+
+
 def address(config: RunConfig) -> str:
     """Where studies and comparisons keep a run: a hash of everything that decides its result, code included."""
     return _hashed(config.digest, made_of(config))
 
 
 def is_older(held: str, config: RunConfig) -> bool:
-    """Whether an address may be that of this config under code that has changed since.
+    """Whether an address may belong to this config under code that has changed since.
 
     Lower results versions are tried one by one; what a user's own code used to be is not known, so there it may.
     """
@@ -82,7 +100,9 @@ def _world(config: RunConfig) -> MadeOf:
     parts = {f"data {config.data.dataset}": _data(config.data.dataset), **_model(config.model.name)}
     if (loss := config.data.loss) is not None:
         parts[f"loss {loss}"] = _code(loss, (), LOSSES, 1)
+    clock = config.clock.network
     files = {"graph": config.topology.file, "availability": config.network.trace}
+    files["machines"] = None if clock in NETWORKS else clock
     return parts | {f"{what} {file}": {file: digest_of_file(Path(file))} for what, file in files.items() if file}
 
 
@@ -115,15 +135,19 @@ def _data(name: str) -> Digests:
 
 def _code(name: str, groups: tuple[str, ...], registered: Mapping[str, Any], number: int) -> Digests:
     """What stands behind a name: a file, an installed package, a class of this process, or a part of this package."""
-    for point in (p for group in groups for p in installed(group) if p.name == name):
-        file = find_module(point.module, sys.path)
-        return {point.value: "missing"} if file is None else sources_of_file(file)
-    if is_reference(name):
-        file = file_of(name)
-        return {name.partition(":")[0]: "missing"} if file is None else sources_of_file(file)
+    if (found := _file_behind(name, groups)) is not None:
+        place, file, places = found
+        return {place: MISSING} if file is None else sources_of_file(file, places)
     if name in registered and not _ours(registered[name]):
         return source_of_object(registered[name])
     return _versioned(number)
+
+
+def _file_behind(name: str, groups: tuple[str, ...]) -> tuple[str, Path | None, list[str]] | None:
+    """The file of a user's or package's module, with what it is called and where it imports from; else None."""
+    for point in (p for group in groups for p in installed(group) if p.name == name):
+        return str(point.value), find_module(point.module, sys.path), search_path()
+    return (name.partition(":")[0], file_of(name), search_path(name)) if is_reference(name) else None
 
 
 def _ours(thing: Any) -> bool:
@@ -131,8 +155,17 @@ def _ours(thing: Any) -> bool:
 
 
 def read_by(config: RunConfig) -> Digests:
-    """The files that the data were read from by a user's function, which is known once it has been called."""
-    return {str(path): digest_of_file(path) for path in files_of(config.data.dataset)}
+    """The files that a run was made from, which is known once all is made, and its data's digest if they do not say."""
+    files = {str(path): digest_of_file(path) for reader in _readers(config) for path in files_of(reader)}
+    return files | returned(config)
+
+
+def _readers(config: RunConfig) -> list[str]:
+    """Who may read files while a run is made: what a user or another package gave it."""
+    loss = [f"loss {config.data.loss}"] if config.data.loss is not None else []
+    named = [f"data {config.data.dataset}", f"model {config.model.name}", f"method {config.method.id}", *loss]
+    made = made_of(config)
+    return [reader for reader in named if VERSION not in made.get(reader, {VERSION: ""})]
 
 
 def changes(held: Mapping[str, Any] | None, config: RunConfig) -> list[str]:
@@ -144,23 +177,28 @@ def changes(held: Mapping[str, Any] | None, config: RunConfig) -> list[str]:
         ]
     then = held.get("made_of", {})
     found = [line for part in {**then, **now} for line in _changed(part, then.get(part, {}), now.get(part, {}))]
-    return found + changed_files(held.get("files", {}), config)
+    found += changed_files(files := held.get("files", {}), config)
+    if not found and (digest := files.get(f"data {config.data.dataset}")) is not None:
+        found += changed_data(config, digest)
+    return found
 
 
 def changed_files(read: Mapping[str, str], config: RunConfig) -> list[str]:
-    """Those of the files behind the data of a run that have changed since they were read, by name."""
-    paths = [
-        path for path, digest in zip(map(Path, read), read.values(), strict=True) if digest_of_file(path) != digest
-    ]
-    return [f"{_short(path)} (read by data {config.data.dataset})" for path in paths]
+    """Those of the files that a run was read from that have changed since, by name."""
+    paths = {Path(name): digest for name, digest in read.items() if name != f"data {config.data.dataset}"}
+    changed = [path for path, digest in paths.items() if digest_of_file(path) != digest]
+    whose = " or ".join(_readers(config)) if changed else ""
+    return [f"{_short(path)} (read by {whose or f'data {config.data.dataset}'})" for path in changed]
 
 
 def _changed(part: str, then: Digests, now: Digests) -> Iterator[str]:
     for name in {**then, **now}:
-        if then.get(name) != now.get(name):
+        if then.get(name) != now.get(name) or now[name] == MISSING:
             if name == VERSION:
                 yield f"{part} ({VERSION} {then.get(name, 1)} there, {now.get(name, 1)} here)"
-            elif now.get(name, "missing") == "missing":
+            elif then.get(name) == MISSING == now.get(name):
+                yield f"{name} cannot be found, so nobody knows what it is ({part})"
+            elif now.get(name, MISSING) == MISSING:
                 yield f"{name} is gone ({part})"
             else:
                 yield f"{name} ({part})"
@@ -168,6 +206,59 @@ def _changed(part: str, then: Digests, now: Digests) -> Iterator[str]:
 
 def _short(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path)
+
+
+# Data whose files do not tell all -------------------------------------------------------------------------------------
+
+
+def returned(config: RunConfig) -> Digests:
+    """What a user's data function came to, where the files that it was seen to open do not say all of it.
+
+    It opened none, or looked into folders, processes or connections, or its code imports what may open files by itself.
+    """
+    name = config.data.dataset
+    found, digest = _file_behind(name, (DATASETS,)), returned_by(f"data {name}")
+    if found is None or digest is None:
+        return {}
+    _, file, places = found
+    if not read_beyond(f"data {name}") and file is not None and all(map(_is_open, libraries_of_file(file, places))):
+        return {}
+    return {f"data {name}": digest}
+
+
+def _is_open(library: str) -> bool:
+    """Whether Python sees the files that a library opens."""
+    top = library.partition(".")[0]
+    return top in OPENLY or (top in sys.stdlib_module_names and top not in BY_THEMSELVES)
+
+
+def changed_data(config: RunConfig, digest: str) -> list[str]:
+    """Whether a user's data function returns other data than it did: it is asked, as a run would."""
+    name = config.data.dataset
+    why = ""
+    if not _once or returned_by(f"data {name}") is None:
+        try:
+            load_dataset(name)
+        except SageflError as error:
+            why = f"cannot be loaded: {error}"
+    if not why and returned_by(f"data {name}") != digest:
+        why = "other data than it was, by files that cannot be seen"
+    return [f"data {name} ({why})"] if why else []
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """However many runs are looked at inside, a data function that has to be asked is asked once."""
+    global _once
+    if _once:
+        yield
+        return
+    forget_returned()
+    _once = True
+    try:
+        yield
+    finally:
+        _once = False
 
 
 # Where it was made ----------------------------------------------------------------------------------------------------

@@ -23,8 +23,17 @@ class RunError(SageflError, RuntimeError):
 
 
 def make_durable(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk: they survive a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until a file, or the entries of a folder, are on the disk: they survive a loss of power.
+
+    Windows flushes what is open for writing only, and opens no folder at all; it keeps their entries in a journal.
+    """
+    folder = path.is_dir()
+    try:
+        descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+    except PermissionError:
+        if folder:
+            return
+        raise
     try:
         os.fsync(descriptor)
     finally:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .files import RunError
-from .intervals import estimate
+from .intervals import estimate, mean_interval
 from .kinship import nanmean
 from .recorded_answers import recorded_answers
 from .scouting import Need, Pilot, Scouted, Verdict, judge_answers
@@ -34,10 +34,25 @@ class Finding:
     source: str
     risks: npt.NDArray[np.float64]  # [receiver, peer]: everybody's error on everybody's samples, NaN where unknown
     pilot: Pilot | None = None
+    counts: npt.NDArray[np.int64] | None = None  # [receiver, peer]: on how many samples; None: unknown
+
+    def intervals(self) -> list[list[tuple[float, float] | None]] | None:
+        """Of every pair's risk, 95 % each, by Hoeffding's inequality; None where nothing is known."""
+        if self.counts is None:
+            return None
+        return [
+            [mean_interval(risk, int(n)) if n else None for risk, n in zip(*row, strict=True)]
+            for row in zip(self.risks.tolist(), self.counts, strict=True)
+        ]
 
     def document(self) -> dict[str, Any]:
         """Everything by name."""
-        document = {"source": self.source, **self.found.document()}
+        document = {
+            "source": self.source,
+            **self.found.document(),
+            "map": self.risks,
+            "map_intervals": self.intervals(),
+        }
         if (p := self.pilot) is not None:
             document["pilot"] = {
                 "rounds": p.rounds,
@@ -50,7 +65,7 @@ class Finding:
     def sheet(self) -> dict[str, Any]:
         """The same with what a page draws and says: the map, the pilot's ends with 95 % intervals, the lines."""
         arms = [] if self.pilot is None else [arm(self.pilot, name) for name in ARMS]
-        return self.document() | {"map": self.risks, "arms": arms, "lines": self.lines()}
+        return self.document() | {"arms": arms, "lines": self.lines()}
 
     def lines(self) -> list[str]:
         """What is behind the sentence, a line each."""
@@ -101,7 +116,15 @@ def find_in_runs(folders: Sequence[Path], source: str | None = None) -> Finding:
     """Judge by the losses that a run, or several nodes, recorded."""
     held = recorded_answers(folders)
     found = judge_answers(held.answers, held.harm, held.first_round)
-    return Finding(found, source or held.source, nanmean(held.answers, 2))
+    return Finding(found, source or held.source, nanmean(held.answers, 2), counts=known(held.answers))
+
+
+def known(answers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64] | None:
+    """On how many samples each pair's risk is known, from [receiver, peer, sample]; None if losses exceed 1."""
+    if (answers > 1).any():
+        return None
+    counts: npt.NDArray[np.int64] = (~np.isnan(answers)).sum(2)
+    return counts
 
 
 # Kept sheets ----------------------------------------------------------------------------------------------------------
@@ -138,4 +161,19 @@ def _is_sheet(sheet: Any) -> bool:
     )
     arms = all(isinstance(a["name"], str) and a["low"] <= a["mean"] <= a["high"] for a in sheet["arms"])
     words = all(isinstance(line, str) for line in (sheet["sentence"], sheet["source"], *sheet["lines"]))
-    return whole and square and arms and words and sheet["verdict"] in get_args(Verdict)
+    return (
+        whole
+        and square
+        and _are_intervals(sheet.get("map_intervals"), len(groups))
+        and arms
+        and words
+        and sheet["verdict"] in get_args(Verdict)
+    )
+
+
+def _are_intervals(rows: Any, clients: int) -> bool:
+    return rows is None or (
+        len(rows) == clients
+        and all(len(row) == clients for row in rows)
+        and all(ends is None or 0 <= ends[0] <= ends[1] <= 1 for row in rows for ends in row)
+    )

@@ -49,6 +49,16 @@ def share_interval(hits: int, total: int, level: float = 0.95) -> tuple[float, f
     return low, high
 
 
+def mean_interval(mean: float, total: int, level: float = 0.95) -> tuple[float, float]:
+    """Hoeffding's interval for the mean of so many values in [0, 1]; it holds for draws without replacement, too.
+
+    >>> [round(end, 4) for end in mean_interval(0.5, 200)]
+    [0.404, 0.596]
+    """
+    half = sqrt(log(2 / (1 - level)) / (2 * total))
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
 def _share_at(below: Callable[[float], bool]) -> float:
     """The share up to which `below` holds."""
     low, high = 0.0, 1.0

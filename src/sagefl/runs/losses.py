@@ -20,10 +20,15 @@ from safetensors.numpy import load_file, save_file
 
 from ..selection.decision import Decision
 from ..selection.requests import Array
-from ..selection.scoring import Scoring
+from ..selection.scoring import Scoring, filed_as
 from .files import RunError, atomic_write
 
 UNKNOWN = -1
+PARTS = (
+    ("clients", "i", 1), ("pools", "i", 1), ("scorings", "i", 1), ("shapes", "i", 2), ("peers", "i", 1),
+    ("asked", "u", 1), ("bits", "u", 1), ("values", "f", 1),
+)  # of a file: name, kind of number, dimensions  # fmt: skip
+MOST_LOSSES = 2**26  # of one round: a dozen times those of 10,000 clients
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def write_losses(path: Path, records: Iterable[Recorded], classes: int | None = 
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "clients": np.array([r.client for r in kept], dtype=np.int32),
         "pools": np.array([r.pool for r in kept], dtype=np.int32),
-        "scorings": np.array([UNKNOWN if r.scoring is None else r.scoring.number for r in kept], dtype=np.int8),
+        "scorings": np.array([UNKNOWN if r.scoring is None else r.scoring.filed for r in kept], dtype=np.int8),
         "shapes": np.array([r.losses.shape for r in kept], dtype=np.int32).reshape(-1, 2),
         "peers": np.concatenate([r.peers for r in kept]).astype(np.int32) if kept else np.zeros(0, np.int32),
         "asked": np.packbits(asked),
@@ -89,11 +94,12 @@ def perturbed_classes(path: Path) -> int | None:
 def read_losses(path: Path) -> list[Recorded]:
     """The inverse of `write_losses`."""
     with _explained(path):
+        if path.stat().st_size > 5 * MOST_LOSSES:
+            raise RunError(f"more than {MOST_LOSSES:,} losses")
         arrays = load_file(path)
+        count, asked = _asked(arrays)
     shapes = arrays["shapes"]
-    count = int(shapes.prod(axis=1).sum()) if len(shapes) else 0
     flat = np.full(count, np.nan)
-    asked = np.unpackbits(arrays["asked"], count=count).astype(bool)
     total = int(asked.sum())
     flat[asked] = np.unpackbits(arrays["bits"], count=total) if "bits" in arrays else arrays["values"]
     scorings = arrays.get("scorings", np.full(len(shapes), UNKNOWN, dtype=np.int8))
@@ -108,13 +114,34 @@ def read_losses(path: Path) -> list[Recorded]:
     return records
 
 
+def _asked(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.bool_]]:
+    """(entries, which of them were asked) of a file whose arrays fit together, before anything is made of them."""
+    shapes = arrays["shapes"]
+    for name, kinds, sides_of in PARTS:
+        if name in arrays and (arrays[name].dtype.kind not in kinds or arrays[name].ndim != sides_of):
+            raise RunError(f"{name} are not what they should be")
+    sides = shapes.reshape(-1, 2).tolist()
+    count = sum(degree * width for degree, width in sides)
+    listed = (arrays[name] for name in ("clients", "pools", "shapes", "scorings") if name in arrays)
+    if len({len(array) for array in listed}) > 1 or min(map(min, sides), default=0) < 0:
+        raise RunError("there are not as many shapes as clients")
+    if count > MOST_LOSSES or len(arrays["asked"]) != -(-count // 8):
+        raise RunError(f"{len(arrays['asked']):,} bytes tell what was asked of {count:,} entries")
+    if len(arrays["peers"]) != sum(degree for degree, _ in sides):
+        raise RunError("there are not as many rows as peers")
+    asked = np.unpackbits(arrays["asked"], count=count).astype(bool)
+    total = int(asked.sum())
+    if len(arrays["bits"] if "bits" in arrays else arrays["values"]) != (-(-total // 8) if "bits" in arrays else total):
+        raise RunError(f"there are not as many losses as the {total:,} that were asked for")
+    return count, asked
+
+
 def _form(number: int, path: Path) -> Scoring | None:
     if number == UNKNOWN:
         return None
-    for form in Scoring.registered.values():
-        if form.number == number:
-            return form
-    raise RunError(f"{path} holds answers of form {number}, which nothing that is installed here defines")
+    if (form := filed_as(number)) is None:
+        raise RunError(f"{path} holds answers of form {number}, which nothing that is installed here defines")
+    return form
 
 
 @contextmanager

@@ -1,43 +1,88 @@
-"""How much a Parquet file would become in memory, from its footer alone.
+"""How much a Parquet file would become in memory, from its footer and the headers of its pages.
 
-A file of some kilobytes can unfold to gigabytes: runs of equal values cost nothing on disk. Run folders come from other
-people too, so the numbers in the footer are looked at before anything is read. The footer is Thrift's compact format;
-what is needed of it (how many values there are, and how large pages are before compression) takes a page of code.
+A file of some kilobytes can unfold to gigabytes: runs of equal values, and words out of a dictionary, cost nothing on
+disk. Run folders come from other people too, so the numbers in the footer are looked at before anything is read, and
+the pages must not hold more than the footer says. Both are written in Thrift's compact format; what is needed of it
+takes a page of code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .files import RunError
 
-MOST_VALUES = 200_000_000  # numbers in one table: hundreds of times those of the largest study so far
-MOST_BYTES = 4 * 2**30  # of its pages before compression
-FOOTER = 64 * 2**20
+MOST_BYTES = 2 * 2**30  # of one table in memory: some ten times that of the largest study so far
+FOOTER = 4 * 2**20
+PAGES = 100_000
+HEADER = 64 * 2**10  # of a page
 DEPTH = 16
+WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 16, 7: 16}  # bytes of a value in memory, by its physical type
+SHARED_PREFIXES = 7  # an encoding in which every word may repeat the one before it and add nothing
+Thrift = dict[int, Any]
 
 
-def check_size(file: BinaryIO, path: Path) -> None:
-    """Refuse a table that would not fit into memory; afterwards `file` is at its beginning again."""
-    values, size = _announced(file, path)
-    file.seek(0)
-    if values > MOST_VALUES or size > MOST_BYTES:
-        raise RunError(
-            f"{path} announces {values:,} values and {size:,} bytes, more than any run has (at most {MOST_VALUES:,} "
-            f"and {MOST_BYTES:,}): it is damaged, or made to fill the memory of whoever reads it"
-        )
-
-
-def _announced(file: BinaryIO, path: Path) -> tuple[int, int]:
-    """(values, bytes before compression) over all columns, as the footer says."""
+def check_size(file: BinaryIO, path: Path, most_rows: int | None = None) -> None:
+    """Refuse a table that would not fit into memory, or has too many rows; afterwards `file` is at its beginning."""
     try:
-        footer = _Compact(_footer(file)).struct()
-        columns = [column[3] for group in footer.get(4, []) for column in group.get(1, [])]
-        rows = int(footer.get(3, 0))
-        return max(rows, sum(int(c.get(5, 0)) for c in columns)), sum(int(c.get(6, 0)) for c in columns)
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read: its footer is not Parquet's ({error})") from None
+        rows, size = _announced(file)
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+        raise RunError(f"{path} cannot be read: it is not Parquet as runs have it ({error})") from None
+    file.seek(0)
+    if size > MOST_BYTES:
+        raise RunError(
+            f"{path} would become {size:,} bytes in memory, more than any run has (at most {MOST_BYTES:,}): it is "
+            "damaged, or made to fill the memory of whoever reads it"
+        )
+    if most_rows is not None and rows > most_rows:
+        raise RunError(f"{path} has {rows:,} rows, and a run of this config has at most {most_rows:,}")
+
+
+def _announced(file: BinaryIO) -> tuple[int, int]:
+    """(rows, bytes in memory) of the whole table."""
+    footer = _Compact(_footer(file)).struct()
+    rows, size, pages = int(footer.get(3, 0)), 0, 0
+    for group in footer.get(4, []):
+        rows = max(rows, int(group.get(3, 0)))
+        for column in group.get(1, []):
+            told = column[3]
+            values, plain = int(told[5]), int(told[6])
+            lists = (len(told[3]) - 1) // 2
+            entries = int(group[3]) + max(0, lists - 1) * values  # of lists and, inside them, lists
+            size += values * WIDTHS[told[1]] + 8 * entries * (lists > 0) + plain
+            if size > MOST_BYTES or min(values, plain) < 0:
+                return rows, max(size, MOST_BYTES + 1)
+            pages = _check_pages(file, told, values, plain, pages)
+    return rows, max(size, rows)
+
+
+def _check_pages(file: BinaryIO, told: Thrift, values: int, plain: int, pages: int) -> int:
+    """Whether a column's pages hold no more than its footer says; returns how many pages there are so far."""
+    for page in _pages(file, told):
+        kind = {0: 5, 2: 7, 3: 8}.get(page[1])
+        head: Thrift = page.get(kind, {}) if kind else {}
+        plain -= int(page[2])
+        values -= int(head.get(1, 0)) if kind != 7 else 0
+        pages += 1
+        if min(plain, values, int(page[2]), int(page[3]), int(head.get(1, 0))) < 0 or pages > PAGES:
+            raise ValueError("its pages hold more than its footer says")
+        if head.get(4 if kind == 8 else 2) == SHARED_PREFIXES:
+            raise ValueError("its words are encoded by shared prefixes")
+    return pages
+
+
+def _pages(file: BinaryIO, told: Thrift) -> Iterator[Thrift]:
+    """The headers of a column's pages."""
+    at = min(int(told[9]), int(told[11] if 11 in told else told[9]))
+    end = at + int(told[7])
+    while at < end:
+        file.seek(at)
+        reader = _Compact(file.read(HEADER))
+        page = reader.struct()
+        at += reader.at + int(page[3])
+        yield page
 
 
 def _footer(file: BinaryIO) -> bytes:

@@ -9,18 +9,20 @@ that was not recorded is *uncovered* and left out; the share covered is always r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from ..data import load
-from ..selection import Inspect, Outcome, Probe, Selector, State
+from ..selection import Inspect, Outcome, Probe, Selector, State, make
 from ..selection.decision import Decision
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.theory import SCHEDULE
+from .config import method_config
 from .files import RunError
 from .losses import Recorded, first_losses, losses_path, perturbed_classes, read_losses
 from .rundir import RunDirectory
@@ -46,7 +48,7 @@ class ReplayResult:
 
 
 def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]]:
-    """Every client-round with a neighbour, in order; where nothing was asked, with no losses.
+    """Every client-round with a neighbour, in order; where nothing was asked, or nobody is left, with no losses.
 
     The number is that of the round, or of the client's own where clients keep their own pace.
     """
@@ -67,11 +69,12 @@ def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]
         for record in read_losses(path) if path.exists() else ():
             asked[record.client].append(record)
         for _, turn, client, peers, pool, evaluations, *told in rows.iter_rows():
-            if peers:
+            details = dict(zip(known, told, strict=True))
+            if peers or details.get("lost"):
                 record = Recorded(client, np.array(peers, dtype=np.int32), pool, np.zeros((len(peers), 0)))
                 if (whole or evaluations) and asked[client]:
                     record = asked[client].pop(0)
-                yield turn, replace(record, told=dict(zip(known, told, strict=True)))
+                yield turn, replace(record, told=details)
 
 
 def replay_one(
@@ -124,6 +127,16 @@ def _check_scoring(selector: Selector, probe: Probe, record: Recorded) -> None:
         )
 
 
+def swept(method: str, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Selector]]:
+    """A rule at every combination of some options' values, each with a label that says which."""
+    section, rules = method_config(method), []
+    for values in product(*axes.values()):
+        point = dict(zip(axes, values, strict=True))
+        at = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in point.items()]
+        rules.append((" ".join([method, *at]), make(section["id"], **(section["options"] | point))))
+    return rules
+
+
 def replay_run(
     directory: RunDirectory, rules: Sequence[tuple[str, Selector]], *, largest_stage: int = SCHEDULE[-1]
 ) -> list[ReplayResult]:
@@ -166,7 +179,8 @@ def _replayed(
         key = (seed, round, record.client)
         outcome = replay_one(selector, record, key, round, rounds, states.get(record.client))
         if outcome is not None:
-            yield len(record.peers), outcome
+            if len(record.peers):
+                yield len(record.peers), outcome
             if outcome.state is not None:
                 states[record.client] = outcome.state
         elif selector.remembers:
@@ -176,7 +190,7 @@ def _replayed(
 def _tally(
     label: str, records: Sequence[tuple[int, Recorded]], outcomes: Sequence[tuple[int, Outcome]], largest: int
 ) -> ReplayResult:
-    n = max(len(outcomes), 1)
+    n, decisions = max(len(outcomes), 1), sum(len(record.peers) > 0 for _, record in records)
     degrees = sum(degree for degree, _ in outcomes)
 
     def share(reason: str) -> float:
@@ -184,8 +198,8 @@ def _tally(
 
     return ReplayResult(
         label=label,
-        decisions=len(records),
-        covered=len(outcomes) / max(len(records), 1),
+        decisions=decisions,
+        covered=len(outcomes) / max(decisions, 1),
         certified=share("certified"),
         committed=share("committed"),
         cost=share("cost"),

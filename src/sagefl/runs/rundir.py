@@ -33,11 +33,12 @@ import polars as pl
 from filelock import FileLock, Timeout
 from polars.exceptions import PolarsError
 
+from ..errors import SageflError
 from .columns import TABLES
 from .config import RunConfig, differences
 from .environment import changes, circumstances, differing, made_of, read_by
 from .files import PARTIAL, RunError, explained, tidy, write_text
-from .parquet import check_size
+from .parquet import MOST_BYTES, check_size
 
 CLIENTS, ROUNDS = 1_000_000, 10_000_000  # beyond any run; a stranger's folder may say anything
 
@@ -66,15 +67,19 @@ class ChangedError(RunError):
     """What made a run has changed since, so it must not be taken for the run that is asked for."""
 
 
-def read_table(path: Path) -> pl.DataFrame:
+def read_table(path: Path, most_rows: int | None = None) -> pl.DataFrame:
     """Read a table whole even while a run replaces it: through one open file, because polars opens a path twice.
 
     A table too large for any run is refused before it is read: the folder may be a stranger's.
     """
     try:
         with path.open("rb") as file:
-            check_size(file, path)
-            return pl.read_parquet(file)
+            check_size(file, path, most_rows)
+            found = pl.read_parquet(file)
+        words = (found[name] for name, kind in found.schema.items() if kind == pl.String)
+        if sum(int(column.str.len_bytes().sum()) for column in words) > MOST_BYTES:
+            raise RunError(f"{path} holds words of more than {MOST_BYTES:,} bytes together")
+        return found
     except (PolarsError, OSError) as error:
         raise RunError(f"{path} cannot be read: {error}") from None
 
@@ -121,7 +126,16 @@ class RunDirectory:
         path = self.path / f"{name}.parquet"
         if not path.is_file():
             raise RunError(f"{self.path} has no {path.name} yet: the run has not reached its first evaluation")
-        return read_table(path)
+        try:
+            config = self.config
+        except SageflError:  # of another version, say: the page says so, and shows what there is
+            return read_table(path)
+        found = read_table(path, config.rounds * config.clients)
+        for column, most in (("round", config.rounds), ("client", config.clients)):
+            numbers = found[column] if column in found.columns else pl.Series([], dtype=pl.Int32)
+            if numbers.dtype.is_integer() and len(numbers.drop_nulls()) and not numbers.is_between(0, most - 1).all():
+                raise RunError(f"{path} names a {column} beyond the {most:,} of the run")
+        return found
 
     @property
     def summary(self) -> dict[str, Any] | None:

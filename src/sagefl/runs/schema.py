@@ -90,7 +90,7 @@ def _toml(value: Any) -> str:
 
 
 def _placeholder(kind: Any) -> str:
-    """What to show for a missing value; it tells text, a list and a number apart."""
+    """A placeholder for a missing value, which shows whether it is text, a list or a number."""
     kinds = {kind, *get_args(kind)}
     if any(get_origin(k) is tuple for k in kinds):
         return '["..."]'

@@ -140,6 +140,17 @@ class TopologyConfig(ConfigSection):
         given = {name: value for name, value in options.items() if value is not None}
         return build(self.kind, clients, seed if self.seed is None else self.seed, **given)
 
+    def expected_edges(self, clients: int) -> float:
+        """About how many edges such a graph has; of a file nobody knows before it is read."""
+        all_pairs = clients * (clients - 1) / 2
+        each = {
+            "er": 0.15 * clients if self.p is None else self.p * clients,
+            "ba": 2 * (self.m or 3),
+            "complete": clients,
+        }
+        degree = self.degree if self.degree is not None else each.get(self.kind, self.k or 4)
+        return 0.0 if self.kind == "file" else min(all_pairs, degree * clients / 2)
+
 
 class NetworkConfig(ConfigSection):
     """What the network does to messages and who misbehaves."""

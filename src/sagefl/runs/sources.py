@@ -13,9 +13,12 @@ import inspect
 import json
 import linecache
 import sys
+import sysconfig
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
+from itertools import product
 from pathlib import Path
 from textwrap import dedent
 from types import FunctionType, ModuleType
@@ -23,10 +26,12 @@ from typing import Any
 
 from ..data.places import cache_dir
 from ..errors import UsageError
+from ..references import found_otherwise, search_path
 from .files import write_text
 
 Digests = dict[str, str]
 LENGTH = 16
+MISSING = "missing"  # instead of a digest; never taken for equal to another
 SETTLED = 2.0  # seconds; a file that was changed a moment ago may change again within one tick of its clock
 INSTALLED = ("site-packages", "dist-packages")
 PLAIN = (int, float, str, bool, bytes, tuple, frozenset, type(None))
@@ -35,21 +40,53 @@ PLAIN = (int, float, str, bool, bytes, tuple, frozenset, type(None))
 # Modules --------------------------------------------------------------------------------------------------------------
 
 
-def sources_of_file(file: Path) -> Digests:
-    """The digests of a module's file and of all that it imports from its own package or folder, by name."""
-    file = file.resolve()
-    root = _root(file)
-    own = root / file.relative_to(root).parts[0] if root.name in INSTALLED else root
+def sources_of_file(file: Path, places: Iterable[str]) -> Digests:
+    """The digests of a module's file and of all that it imports of its package, its folder and the user's, by name.
+
+    `places` are the folders it imports from beside its own. Where a name is found in several all of them count: which
+    one is imported depends on what was imported before.
+    """
     found: Digests = {}
-    todo = [file]
-    while todo:
-        path = todo.pop()
-        name = path.relative_to(root).as_posix()
-        if name not in found:
-            content = path.read_bytes()
-            found[name] = _digest(content)
-            todo += [each for each in _imported(content, path, root) if each == own or own in each.parents]
+    for path, name, content in _modules(file, places):
+        found[path.as_posix() if name in found else name] = _digest(content)
     return dict(sorted(found.items()))
+
+
+def libraries_of_file(file: Path, places: Iterable[str]) -> set[str]:
+    """What a module, and those of the user's that it imports, import of other people's, by up to two names."""
+    folders = _folders(file.resolve(), places)
+    found: set[str] = set()
+    for _, _, content in _modules(file, places):
+        names = {name for name, relative in _names(content, ()) if not relative}
+        found |= {".".join(name[:2]) for name in names if not any(_is_there(f / name[0]) for f in folders)}
+    return found
+
+
+def _modules(file: Path, places: Iterable[str]) -> Iterator[tuple[Path, str, bytes]]:
+    """A module's file and those it imports, each with a name that stays the same when the folder moves."""
+    file = file.resolve()
+    root, *beside = _folders(file, places)
+    own = root / file.relative_to(root).parts[0] if root.name in INSTALLED else root
+    seen: set[Path] = set()
+    todo = [(file, root)]
+    while todo:
+        path, place = todo.pop(0)
+        if path not in seen:
+            seen.add(path)
+            content = path.read_bytes()
+            yield path, path.relative_to(root if root in path.parents else place).as_posix(), content
+            for found, there in _imported(content, path, place, [root, *beside]):
+                if found == own or own in found.parents or (there != root and _is_own(found)):
+                    todo.append((found, there))
+
+
+def _folders(file: Path, places: Iterable[str]) -> list[Path]:
+    """Where a module's imports are looked for: in its own root, and of a user's module in the user's other folders."""
+    root = _root(file)
+    if root.name in INSTALLED:
+        return [root]
+    folders = dict.fromkeys(Path(place).resolve() for place in places)
+    return [root, *(folder for folder in folders if folder != root and _is_own(folder / "any"))]
 
 
 def _root(file: Path) -> Path:
@@ -60,28 +97,45 @@ def _root(file: Path) -> Path:
     return folder
 
 
-def _imported(content: bytes, file: Path, root: Path) -> Iterator[Path]:
-    """Files below `root` that a module may import."""
-    here = file.relative_to(root).parent.parts
-    for name in _names(content, here):
-        for depth in range(1, len(name) + 1):
-            path = root.joinpath(*name[:depth])
-            yield from (each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
+def _imported(content: bytes, file: Path, place: Path, places: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Files that a module found in `place` may import, each with the place it is found in."""
+    here = file.relative_to(place).parent.parts
+    for name, relative in _names(content, here):
+        if name[:1] == ("sagefl",):
+            continue  # known by its results versions
+        candidates = [(root, name) for root in ((place,) if relative else places)]
+        if not relative and not any(_is_there(root / name[0]) for root in places):
+            candidates += _mapped(name)
+        for (root, parts), depth in product(candidates, range(1, len(name) + 1)):
+            path = root.joinpath(*parts[:depth])
+            yield from ((each, root) for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
 
 
-def _names(content: bytes, here: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Dotted names in the import statements of a module, relative ones made absolute."""
+def _is_there(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def _mapped(name: tuple[str, ...]) -> list[tuple[Path, tuple[str, ...]]]:
+    """Where a finder has the package of a dotted name, and the name that it has in this place."""
+    if (found := found_otherwise(name[0])) is None:
+        return []
+    places = [Path(each) for each in found.submodule_search_locations or (found.origin or "",)]
+    return [(place.parent, (place.stem, *name[1:])) for place in places]
+
+
+def _names(content: bytes, here: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Dotted names in the import statements of a module, and whether they were relative; these made absolute."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):
         return  # whoever imports it will say so
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (tuple(alias.name.split(".")) for alias in node.names)
+            yield from ((tuple(alias.name.split(".")), False) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             above = here[: len(here) - node.level + 1] if node.level else ()
             base = (*above, *(node.module.split(".") if node.module else ()))
-            yield from ((*base, alias.name) for alias in node.names)
+            yield from (((*base, alias.name), node.level > 0) for alias in node.names)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
@@ -98,7 +152,7 @@ def digest_of_file(path: Path) -> str:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:LENGTH]
     except OSError:
-        return "missing"
+        return MISSING
     if time.time() - stat.st_mtime > SETTLED:
         _remember(str(path), [stat.st_size, stat.st_mtime_ns, digest])
     return digest
@@ -127,7 +181,7 @@ def source_of_object(thing: Any) -> Digests:
     module = sys.modules.get(getattr(thing, "__module__", ""))
     file = getattr(module, "__file__", None)
     if file is not None and thing.__module__ != "__main__":
-        return sources_of_file(Path(file))
+        return sources_of_file(Path(file), search_path())
     found: Digests = {}
     _collect(thing, vars(module) if module else {}, found)
     return dict(sorted(found.items()))
@@ -142,7 +196,7 @@ def _collect(thing: Any, names: dict[str, Any], found: Digests) -> None:
         text = _text(thing)
     except (OSError, TypeError, SyntaxError):
         raise UsageError(
-            f"the source of {name} is not to be had, so nobody could tell later which code made the run: define it in "
+            f"the source of {name} cannot be found, so nobody could tell later which code made the run: define it in "
             "a file and import it"
         ) from None
     found[name] = _digest(text.encode())
@@ -151,7 +205,7 @@ def _collect(thing: Any, names: dict[str, Any], found: Digests) -> None:
         if isinstance(value, ModuleType):
             file = getattr(value, "__file__", None)
             if file and _is_own(Path(file)):
-                found |= sources_of_file(Path(file))
+                found |= sources_of_file(Path(file), search_path())
         elif isinstance(value, type | FunctionType):
             if value.__module__ == thing.__module__:
                 _collect(value, names, found)
@@ -183,8 +237,15 @@ def _is_own_module(name: str) -> bool:
 
 def _is_own(file: Path) -> bool:
     """Whether a file is the user's, not of Python, of an installed package or of this one."""
-    strangers = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1])
-    return not any(part in INSTALLED for part in file.parts) and not any(place in file.parents for place in strangers)
+    return not any(part in INSTALLED for part in file.parts) and not any(
+        place in file.parents for place in _strangers()
+    )
+
+
+@cache
+def _strangers() -> tuple[Path, ...]:
+    kinds = ("stdlib", "platstdlib", "scripts")
+    return (Path(__file__).parents[1], *(Path(sysconfig.get_path(kind)).resolve() for kind in kinds))
 
 
 def stale(things: Iterable[Any]) -> list[str]:

@@ -25,10 +25,10 @@ METHODS: Mapping[str, int] = {
     "sage-e-vanilla": 2,
     "sage-m": 2,
 }
-"""By id."""
+"""The number of each method that has changed, by id."""
 
 DATASETS: Mapping[str, int] = {}
-"""By name."""
+"""The number of each data set that has changed, by name."""
 
 MODELS: Mapping[str, int] = {}
-"""By name."""
+"""The number of each model that has changed, by name."""

@@ -1,0 +1,137 @@
+"""A user's mistake in a rule, a list or a path: one sentence that names the word, and nothing left in the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from small_commands import ONE, SMALL
+from typer.testing import Result
+
+import sagefl as package
+from sagefl.errors import UsageError
+from sagefl.selection import ME, Inspect, Probe, SageOS
+
+Call = Callable[..., Result]
+
+RULE = """
+from dataclasses import dataclass
+from sagefl import Exchange, Selector
+from sagefl.selection import ME, Inspect, Probe, Read
+
+@dataclass(frozen=True)
+class Mine(Selector):
+    def decide(self, hood, state, rng):
+        if hood.peers and hood.round >= 1:
+            yield REQUEST
+        return Exchange.none()
+"""
+REQUESTS = {
+    "Probe((ME, *hood.peers), 0, 4)": "Mine probes ME, itself",
+    'Inspect(hood.peers, "trian", "ce")': (
+        "Mine inspects the split 'trian'; expected one of anchor, train, did you mean 'train'?"
+    ),
+    'Inspect(hood.peers, "train", "eror")': (
+        "Mine inspects the metric 'eror'; expected one of ce, error, losses, distance, did you mean 'error'?"
+    ),
+    'Read(hood.peers, "hed")': "Mine reads 'hed', did you mean 'head'?",
+    '"labels"': "Mine yielded 'labels'; a selector yields Probe, Inspect or Read",
+}
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    before = list(sys.path)
+    yield
+    sys.modules.pop("mine", None)
+    sys.path[:] = before
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_mistake_in_a_rule_is_a_sentence_and_leaves_no_folder(request_: str, run: Call) -> None:
+    Path("mine.py").write_text(RULE.replace("REQUEST", request_))
+    told = run("-q", "--method", "mine.py:Mine", code=2).stderr
+    assert told.startswith(f"sagefl: {REQUESTS[request_]}")
+    assert told.count("\n") == 1
+    assert not Path("run").exists()
+    sys.modules.pop("mine")
+    mended = (
+        RULE.replace("REQUEST", "Probe(hood.peers, 0, 4)") + "# another length: byte code is told by size and second\n"
+    )
+    Path("mine.py").write_text(mended)
+    run("-q", "--method", "mine.py:Mine")  # the same command, nothing to be cleared away first
+
+
+def test_after_a_checkpoint_the_run_is_kept(run: Call) -> None:
+    Path("mine.py").write_text(RULE.replace("REQUEST", "'labels'").replace(">= 1", ">= 2"))
+    run("-q", "--method", "mine.py:Mine", "--checkpoint-every", "1", code=2)
+    assert Path("run/run.toml").is_file()
+
+
+def test_the_same_mistake_in_a_rule_of_ours_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asks(self: object, hood: object, state: object, rng: object) -> Iterator[object]:
+        yield Inspect(("a",), "trian")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SageOS, "decide", asks)
+    with pytest.raises(ValueError, match="inspects the split 'trian'") as caught:
+        SageOS().begin(["a", "b"], 128)
+    assert not isinstance(caught.value, UsageError)
+    assert Probe((ME,), 0, 1).peers == (ME,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["compare", "--methods", ""], "no method is named"),
+        (["compare", "--seeds", ""], "--seeds takes whole numbers as 1-5 or 1,4,9, got ''"),
+        (["run", "--method", "nowhere.py:Mine"], "cannot load method 'nowhere.py:Mine': nowhere.py: no such file"),
+        (["run", "--set", "model.name=nowhere.py:Net"], "cannot load model 'nowhere.py:Net': nowhere.py: no such file"),
+        (["run", "--set", "clock.network=/nope.txt"], "/nope.txt: no such file; clock.network is equal, phones"),
+        (["run", "--set", "clock.schedule=async"], "sagefl: clock.schedule needs to know"),
+        (["run", "--set", "world.groups=99", "--set", "world.shift=rotation"], "sagefl: config: world.groups"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_sentence(arguments: list[str], says: str, sagefl: Call) -> None:
+    told = sagefl(*arguments, *SMALL[:4], code=2).stderr
+    assert says in told
+    assert told.count("\n") == 1
+    assert "Value error" not in told
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"methods": []}, "no method is named"),
+        ({"methods": "  "}, "no method is named"),
+        ({"seeds": 3}, r"seeds=3 can mean one seed or 3 of them: write \[3\] or range\(3\)"),
+        ({"seeds": []}, r"seeds are whole numbers, such as range\(3\) or \[1, 4\], got \[\]"),
+        ({"seeds": [1.5]}, r"seeds are whole numbers, .* got \[1.5\]"),
+        ({"seeds": "x"}, "seeds takes whole numbers as 1-5 or 1,4,9, got 'x'"),
+    ],
+)
+def test_lists_in_python(given: dict[str, object], says: str, sagefl: Call) -> None:
+    with pytest.raises(UsageError, match=says):
+        package.compare(**given, clients=6, rounds=1, progress=False)  # type: ignore[arg-type]
+
+
+def test_one_text_names_methods_as_on_the_command_line(sagefl: Call) -> None:
+    keys = {"clients": 6, "rounds": 1, "max_batches": 1, "model": "mlp", "engine": "sequential", "progress": False}
+    assert package.compare(methods="rg", **keys).methods == ["rg"]  # type: ignore[arg-type]
+    found = package.compare(methods="rg, sage-os:delta=.2", seeds="1-2", **keys)  # type: ignore[arg-type]
+    assert found.methods == ["rg", "sage-os:delta=0.2"]
+
+
+def test_a_truncated_run_is_not_compared(sagefl: Call) -> None:
+    import polars as pl
+
+    for name in ("rg", "local"):
+        sagefl("run", "--method", name, *SMALL, *ONE, "-q", "--out", f"both/{name}")
+    assert sagefl("compare", "both").stdout
+    table = Path("both/rg/decisions.parquet")
+    pl.read_parquet(table).filter(pl.col("round") < 1).write_parquet(table)
+    told = sagefl("compare", "both", code=2).stderr
+    assert "both/rg cannot be shown: decisions.parquet ends at round 1 of 3: it is cut off" in told
