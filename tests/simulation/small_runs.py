@@ -108,11 +108,13 @@ def simulate(
     every: int = 2,
     within: World | None = None,
     callbacks: Sequence[Callback] = (),
+    extends: bool = False,
 ) -> dict[str, Any]:
     """Run (or go on with) a config in a directory."""
     execution = Execution(engine=engine, workers=workers, checkpoint_every=every)
     place = RunDirectory(directory)
-    return Simulator(settings, place, execution, world=within or world(settings), callbacks=callbacks).run()
+    within = within or world(settings)
+    return Simulator(settings, place, execution, world=within, callbacks=callbacks, extends=extends).run()
 
 
 def files(directory: Path) -> dict[str, bytes]:

@@ -123,5 +123,9 @@ WORLDS: dict[str, dict[str, Any]] = {
     "records": {"data": {"dataset": "task_worlds:records"}, "model": {"name": "task_worlds:Several"}},
     "regression": {"data": {"dataset": "task_worlds:table"}, "model": {"name": "mlp"}},
     "batchnorm": {"data": {"dataset": "task_worlds:images"}, "model": {"name": "task_worlds:Residual"}},
+    "exchanged buffers": {
+        "data": {"dataset": "task_worlds:images"},
+        "model": {"name": "task_worlds:Residual", "buffers": "exchanged"},
+    },
     "adapters": {"data": {"dataset": "task_worlds:table"}, "model": {"name": "task_worlds:Adapted"}},
 }

@@ -170,8 +170,8 @@ def test_chunks_hold_every_call_once_heaviest_first(count: int, pools: Pools) ->
 
 def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    monkeypatch.setattr("sagefl.simulation.engines.Sequential", lambda *a: made.append("sequential"))
-    monkeypatch.setattr("sagefl.simulation.engines.Processes", lambda *a: made.append(f"processes {a[2]}"))
+    monkeypatch.setattr("sagefl.simulation.engines.Sequential", lambda *a, **_: made.append("sequential"))
+    monkeypatch.setattr("sagefl.simulation.engines.Processes", lambda *a, **_: made.append(f"processes {a[2]}"))
     many, one = world(PLAIN[0]), world(config(clients=1))
     hooks = LocalTraining()
     make_engine("auto", many, hooks, workers=4)

@@ -24,6 +24,7 @@ Reference = Callable[..., Path]
 LARGE = {"name": "mlp", "options": {"hidden": 96}}  # so that a checkpoint takes a while to write
 PLAIN = config("sage-os", rounds=6, model=LARGE)
 HARSH = config("sage-os", rounds=6, model=LARGE, **ROUGH)
+PACED = config("sage-m", rounds=6, model=LARGE, clock={"network": "phones", "schedule": "async"})
 
 
 class Tell:
@@ -111,7 +112,11 @@ def list_folder(folder: Path) -> Iterator[Path]:
         return
 
 
-@pytest.mark.parametrize(("settings", "engine"), [(PLAIN, "processes"), (HARSH, "sequential")], ids=["plain", "rough"])
+@pytest.mark.parametrize(
+    ("settings", "engine"),
+    [(PLAIN, "processes"), (HARSH, "sequential"), (PACED, "sequential")],
+    ids=["plain", "rough", "own pace"],
+)
 def test_killed_at_random_and_inside_a_checkpoint_it_ends_as_if_never_stopped(
     settings: RunConfig, engine: str, tmp_path: Path, reference: Reference
 ) -> None:
@@ -124,7 +129,7 @@ def test_killed_at_random_and_inside_a_checkpoint_it_ends_as_if_never_stopped(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["sequential", "processes"])
-@pytest.mark.parametrize("settings", [PLAIN, HARSH], ids=["plain", "rough"])
+@pytest.mark.parametrize("settings", [PLAIN, HARSH, PACED], ids=["plain", "rough", "own pace"])
 def test_killed_many_times_over(settings: RunConfig, engine: str, tmp_path: Path, reference: Reference) -> None:
     chance, met = random.Random(), 0
     for trial in range(3):

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pytest
 from small_runs import config, simulate
 
-from sagefl import Scoring, make
+from sagefl import LABEL_ERRORS, Scoring, make
 from sagefl.errors import UsageError
 from sagefl.runs.losses import losses_path, read_losses
+from sagefl.runs.own_losses import LOSSES
 from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
-from sagefl.selection.scoring import BadAnswerError, Head, Outputs, sent_as
+from sagefl.selection.scoring import BadAnswerError, Head, LabelErrors, Outputs, sent_as
 
 
 @pytest.fixture
@@ -74,6 +75,40 @@ def test_it_is_refused_where_labels_are_private(top_two: Scoring, tmp_path: Path
     with pytest.raises(UsageError, match="perturbs labels, but aq-128 probes for top-2"):
         simulate(tmp_path / "run", config("aq-128:kind=top-2:loss=miss", privacy={"epsilon": 1.0}))
     assert not (tmp_path / "run").exists()
+
+
+def doubled(predicted: npt.NDArray[Any], truth: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.where(predicted == truth, 0.0, 2.0)
+
+
+def test_a_users_loss_scores_it_once_it_says_what_it_predicts(
+    top_two: Scoring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, plain = "aq-128:kind=top-2:loss=miss", config("aq-128", rounds=1)
+    mine = config(asked, rounds=1, data={**plain.data.model_dump(), "loss": "doubled", "loss_max": 2.0})
+    monkeypatch.setitem(LOSSES, "doubled", doubled)
+    with pytest.raises(UsageError, match=r"top-2 scored by doubled: .* TopTwo does not say what its answers predict"):
+        simulate(tmp_path / "refused", mine)
+    assert not (tmp_path / "refused").exists()
+    monkeypatch.setattr(type(top_two), "predicts", "labels")
+    monkeypatch.setattr(type(top_two), "predicted", lambda self, answers, head=None: answers[:, 0])
+    simulate(tmp_path / "own", mine)
+    simulate(tmp_path / "labels", plain)
+    own, labels = (read_losses(losses_path(tmp_path / name, 0)) for name in ("own", "labels"))
+    for a, b in zip(own, labels, strict=True):
+        assert np.array_equal(a.losses, b.losses)  # the first guess is the label, and 2 of 2 is 1
+        assert a.scoring is not None
+        assert a.scoring.is_for(top_two)
+        assert not a.scoring.is_for(LABEL_ERRORS)
+    again = replay_run(RunDirectory(tmp_path / "own"), [("again", make("aq-128", kind="top-2", loss="miss"))])
+    assert again[0].covered == 1
+
+
+def test_numbers_that_files_or_the_wire_would_mistake_for_another_are_refused() -> None:
+    with pytest.raises(TypeError, match="number 9 of Ninth is that of LabelErrors"):  # of labels under a user's loss
+        type("Ninth", (LabelErrors,), {"kind": "ninth", "loss": "own", "number": 9, "wire": 99})
+    with pytest.raises(TypeError, match="tenth cannot be 1 on the wire: latents are"):
+        type("Tenth", (LabelErrors,), {"kind": "tenth", "loss": "own", "number": 99, "wire": 1})
 
 
 def test_losses_of_a_form_that_is_not_installed_are_not_read_as_another(top_two: Scoring, tmp_path: Path) -> None:

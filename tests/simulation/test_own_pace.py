@@ -30,6 +30,7 @@ from sagefl.simulation.world import World
 
 Reference = Callable[..., Path]
 ASYNC = {"network": "phones", "schedule": "async"}
+ACCOUNT = ("probe_input_bytes", "probe_answer_bytes", "model_bytes", "control_bytes")
 BOUND = {"choco", "dfedpgp", "dispfl", "da-dpfl", "dfca", "federico", "average-all"}
 
 
@@ -237,6 +238,35 @@ def test_decisions_see_how_old_their_peers_are(reference: Reference) -> None:
                 assert age == pytest.approx(row["trained_at"] - max(by_then)) or age < row["trained_at"] - max(by_then)
                 checked += 1
     assert checked > 20
+
+
+@pytest.mark.parametrize("rule", ["sage-os", slowly("pens"), slowly("ocd-fl")])
+def test_no_byte_and_no_sample_is_lost_or_made(rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the clockwork has moved for turns that ended is what the account says, and so are the samples trained on."""
+    act, advance = Clockwork.act, Clockwork.advance
+    script_of: dict[int, Script] = {}
+    moved = []
+
+    def noted(self: Clockwork, client: int, script: Script, at: float) -> None:
+        script_of[client] = script
+        act(self, client, script, at)
+
+    def counted(self: Clockwork) -> Any:
+        event = advance(self)
+        if event is not None and not isinstance(event, Trained):
+            moved.append(script_of.pop(event.client).bytes)
+        return event
+
+    monkeypatch.setattr(Clockwork, "act", noted)
+    monkeypatch.setattr(Clockwork, "advance", counted)
+    settings = config(rule, clock=ASYNC)
+    simulate(tmp_path / "run", settings)
+    metrics, audit = table(tmp_path / "run", "metrics"), table(tmp_path / "run", "decisions")
+    said = sum(metrics[name].sum() for name in ACCOUNT)
+    assert len(moved) == len(audit) == settings.clients * settings.rounds
+    assert said == sum(moved) > 0
+    own = world(settings)
+    assert metrics["samples"].sum() == sum(own.workload(k) for k in audit["client"].to_list())
 
 
 def test_fast_clients_have_more_turns(reference: Reference) -> None:

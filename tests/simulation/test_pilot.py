@@ -50,6 +50,17 @@ def test_it_finds_the_groups_that_it_is_not_told() -> None:
     assert found.within.mean() > found.gossip.mean() + 0.05
 
 
+def test_it_finds_who_publishes_noise() -> None:
+    """They err no more than others with the model they keep; what they show to others is what tells them apart."""
+    alike = {key: value for key, value in SMALL.items() if key != "world"}
+    bad = merged(alike, {"network": {"misbehaviour": "free-noise", "misbehaving": 0.25}})
+    culprits = World.build(RunConfig.parse(bad)).culprits
+    groups = np.array(piloted(bad).kinship.groups)
+    assert culprits.sum() == 2
+    assert len(set(groups[~culprits])) == 1
+    assert not set(groups[culprits]) & set(groups[~culprits])
+
+
 def test_the_truth_makes_no_difference_to_it() -> None:
     """Who is in whose group, and who is a culprit, are not read anywhere but where the world itself is made."""
     world = World.build(RunConfig.parse(SMALL))

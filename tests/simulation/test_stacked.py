@@ -328,8 +328,25 @@ def test_auto_takes_an_accelerator_for_what_can_be_stacked(monkeypatch: pytest.M
     assert isinstance(make_engine("auto", own, Alternating(), workers=1), Sequential)
     assert isinstance(make_engine("auto", own, LocalTraining(), workers=1, device="cpu"), Sequential)
     assert [device.type for device in made] == ["cuda", "cuda"]
-    with pytest.raises(EngineError, match="the engine sequential works on the CPU, not on cuda: use --engine stacked"):
-        make_engine("sequential", own, LocalTraining(), device="cuda")
+    with pytest.raises(EngineError, match="ray works on the CPU, not on cuda: use stacked, processes or sequential"):
+        make_engine("ray", own, LocalTraining(), device="cuda")
+
+
+def test_an_accelerator_asked_for_by_name_is_not_left_for_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engines, "find_device", lambda name: torch.device(name or "cuda"))
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(engines, "Stacked", lambda *args, device, **options: Stacked(*args, device=cpu, **options))
+    asked: list[torch.device] = []
+    monkeypatch.setattr(engines, "Sequential", lambda *args, device: asked.append(device) or Sequential(*args))
+    own = world(config())
+    for device in ("cuda", None):
+        make_engine("auto", own, Alternating(), workers=1, device=device).close()
+    make_engine("sequential", own, LocalTraining()).close()
+    assert [device.type for device in asked] == ["cuda", "cpu", "cpu"]
+    told = [r.message for r in caplog.records if r.name == engines.__name__]
+    assert told == ["working on cuda client by client", "not on cuda: working on the CPU instead"]
 
 
 def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

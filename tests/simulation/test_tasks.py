@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small_runs import CrashAfter, CrashError, differing, files
-from task_worlds import CLIENTS, WORLDS
+from task_runs import begin_and_kill, simulate
+from task_worlds import CLIENTS, WORLDS, table
 
 from sagefl.errors import SageflError, UsageError
 from sagefl.learning.training import LocalTraining
-from sagefl.runs.config import Execution, RunConfig, merged, method_config
+from sagefl.runs.config import RunConfig, merged, method_config
 from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
+from sagefl.simulation import engines
 from sagefl.simulation.engines import Sequential
-from sagefl.simulation.engines.processes import context
-from sagefl.simulation.simulator import Simulator
 from sagefl.simulation.world import World
 
 BASE: dict[str, Any] = {
@@ -42,19 +39,6 @@ def config(kind: str, /, method: str = "sage-vanilla", **sections: Any) -> RunCo
     return RunConfig.parse(merged(merged(merged(BASE, WORLDS[kind]), {"method": method_config(method)}), sections))
 
 
-def simulate(
-    path: Path,
-    settings: RunConfig,
-    engine: str = "sequential",
-    *,
-    device: str | None = None,
-    every: int = 10,
-    **options: Any,
-) -> dict[str, Any]:
-    execution = Execution(engine=engine, workers=2, device=device, checkpoint_every=every)
-    return Simulator(settings, RunDirectory(path), execution, **options).run()
-
-
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k != "batchnorm")) for k in WORLDS])
 def test_workers_and_a_crash_leave_the_same_files(kind: str, tmp_path: Path) -> None:
     settings = config(kind)
@@ -69,19 +53,30 @@ def test_workers_and_a_crash_leave_the_same_files(kind: str, tmp_path: Path) -> 
     assert ("accuracy" in summary) == (lead == "accuracy")
 
 
+@pytest.mark.parametrize("method", ["sage-vanilla", "dispfl", "federico", "dfca"])
+def test_rows_that_visit_a_device_come_back_with_all_that_changed(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cpu:0` is the CPU, yet torch copies to it: the way over a device with the CPU's numbers."""
+    away = torch.device("cpu:0")
+    row = torch.zeros(2)
+    assert row.to(away) is not row
+    settings = config("batchnorm", method)
+    here = simulate(tmp_path / "here", settings)
+    monkeypatch.setattr(engines, "find_device", lambda name: away)
+    there = simulate(tmp_path / "there", settings, device="cpu:0")
+    assert there == here
+    assert differing(files(tmp_path / "here"), files(tmp_path / "there")) == []
+    simulate(tmp_path / "workers", settings, "processes", device="cpu:0")
+    assert differing(files(tmp_path / "here"), files(tmp_path / "workers")) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WORLDS)
 def test_a_run_killed_at_any_moment_goes_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
     settings = config(kind, rounds=6)
     simulate(tmp_path / "whole", settings, every=1)
-    process = context().Process(target=simulate, args=(tmp_path / "killed", settings), kwargs={"every": 1})
-    process.start()
-    kept = tmp_path / "killed" / "checkpoint"
-    while process.is_alive() and not (kept.is_dir() and any(kept.iterdir())):
-        time.sleep(0.01)
-    with suppress(ProcessLookupError):
-        os.kill(process.pid or 0, signal.SIGKILL)
-    process.join(60)
+    begin_and_kill(tmp_path / "killed", settings)
     simulate(tmp_path / "killed", settings, device="cpu", every=1)
     assert differing(files(tmp_path / "killed"), files(tmp_path / "whole")) == []
 
@@ -103,6 +98,36 @@ def test_rounding_in_the_gradient_of_an_idle_bias_does_not_keep_a_model_from_bei
 ) -> None:
     simulate(tmp_path, config("batchnorm", "rg", rounds=1, model={"name": "task_worlds:Biased"}), "stacked")
     assert [r.message for r in caplog.records if "client by client" in r.message] == []
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[pytest.mark.slow] * (k in ("adapters", "text"))) for k in WORLDS]
+)
+def test_decisions_replay_from_their_record(kind: str, tmp_path: Path) -> None:
+    simulate(tmp_path, config(kind, "sage-vanilla", evaluation={"losses": "full", "every": 2}))
+    run = RunDirectory(tmp_path)
+    (again,) = replay_run(run, [("again", make("sage-vanilla"))])
+    assert again.covered == 1.0
+    assert again.certified == pytest.approx((run.table("decisions")["reason"] == "certified").mean())
+    assert again.evaluations == pytest.approx(run.table("decisions")["evaluations"].mean())
+
+
+def test_arrays_in_a_folder_stay_there_and_give_the_same_under_workers(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    x, y, test_x, test_y, owners = table()
+    arrays = {"x_train": x, "y_train": y, "x_test": test_x, "y_test": test_y, "owners": owners}
+    assert x.dtype == np.float64
+    for name, array in arrays.items():
+        np.save(tmp_path / "data" / f"{name}.npy", array)
+    settings = config("regression", data={"dataset": str(tmp_path / "data")})
+    assert {"train_x", "test_x"} <= set(World.build(settings).corpus(shared_memory=True).files)
+    one = simulate(tmp_path / "one", settings)
+    simulate(tmp_path / "two", settings, "processes")
+    assert differing(files(tmp_path / "one"), files(tmp_path / "two")) == []
+    many = simulate(tmp_path / "many", settings, "stacked")
+    assert many["mae"] == pytest.approx(one["mae"], rel=0.02)
+    in_memory = simulate(tmp_path / "memory", config("regression"))
+    assert in_memory == one  # bytes of questions, too: what is sent is float32
 
 
 # Regression -----------------------------------------------------------------------------------------------------------

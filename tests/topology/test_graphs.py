@@ -54,6 +54,14 @@ def test_er_and_ba_are_networkx_graphs_of_the_same_seed() -> None:
     assert as_sets(build("ba", 50, 1).edges) == as_sets(nx.barabasi_albert_graph(50, 3, seed=1).edges)
 
 
+def test_er_is_networkx_graph_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import would be a good part of the start of a small run."""
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    for p in (0.0, 0.3, 1.0):
+        drawn = build("er", 20, 3, p=p, connected=False)
+        assert as_sets(drawn.edges) == as_sets(nx.erdos_renyi_graph(20, p, seed=3).edges)
+
+
 def test_mean_degrees_of_the_paper(interval: Interval) -> None:
     # 30 graphs of 1,225 pairs: the number of edges lies in the 99.999 % binomial interval around p = .15.
     edges = sum(len(build("er", 50, seed, connected=False).edges) for seed in range(30))
@@ -391,4 +399,4 @@ def test_importing_and_lattices_leave_networkx_alone() -> None:
 def test_without_networkx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "networkx", None)
     with pytest.raises(ImportError, match=r"'\.\[sim\]"):
-        build("er", 5, 1)
+        build("ba", 5, 1)

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from .network import Network
-from .script import Script
+from .script import Call, Script
 
 NOBODY = -1
 
@@ -171,7 +171,7 @@ class Clockwork:
         home = act.script.steps[act.step].home
         self._at(self.now + float(home / self.network.infer[client]), "step", client)
 
-    def _call(self, client: int, i: int) -> Any:
+    def _call(self, client: int, i: int) -> Call:
         act = self._acts[client]
         return act.script.steps[act.step].calls[i]
 

@@ -129,6 +129,8 @@ def network(name: str, clients: int, seed: int) -> Network:
         return _drawn(NETWORKS[name][1], clients, seed)
     if Path(name).is_file():
         return _read(name, clients)
+    if len(Path(name).parts) > 1 or Path(name).suffix:
+        raise NetworkError(f"{name}: no such file; clock.network is {', '.join(NETWORKS)}, or such a file")
     raise NetworkError(
         f"unknown network {name!r}{nearest(name, NETWORKS)}; known: {', '.join(NETWORKS)}, or a file with a line per "
         "client"

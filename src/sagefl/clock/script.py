@@ -52,7 +52,7 @@ class Script:
 
     @property
     def bytes(self) -> float:
-        """All that moves."""
+        """Bytes of all its calls."""
         return sum(call.there + call.back for look in self.steps for call in look.calls)
 
     def plain(self) -> list[Any]:

@@ -15,7 +15,7 @@ from ..data import Dataset
 from ..errors import UsageError
 from ..methods import method
 from ..runs.config import Execution, RunConfig, method_config, method_label
-from ..runs.environment import address
+from ..runs.environment import address, world_address
 from ..runs.rundir import RunDirectory
 from .simulator import Callback, InterruptedRunError, Simulator
 from .world import World
@@ -45,6 +45,23 @@ class Part:
         return self.directory.check(self.config) and self.directory.summary is not None
 
 
+def folder_of(config: RunConfig) -> Path:
+    """The default folder of a run."""
+    method = config.method.id.replace(":", "_").replace("/", "_")
+    return Path("runs") / f"{method}-{_world_name(config)}-{address(config)[:8]}"
+
+
+def folder_of_comparison(config: RunConfig) -> Path:
+    """The default folder of a comparison in one world."""
+    return Path("runs") / f"compare-{_world_name(config)}"
+
+
+def _world_name(c: RunConfig) -> str:
+    data = Path(c.data.dataset).stem.replace(":", "_")
+    spread = f"a{c.data.alpha:g}" if c.data.partition == "dirichlet" else c.data.partition
+    return f"{data}-{c.topology.kind}-{spread}-K{c.clients}-T{c.rounds}-s{c.seed}-{world_address(c)[:8]}"
+
+
 def place_of(out: Path, label: str) -> RunDirectory:
     """Where a comparison keeps the run of a method."""
     return RunDirectory(out / label.replace(":", "_").replace("/", "_"))
@@ -54,6 +71,8 @@ def parts_of(
     config: RunConfig, specs: Sequence[Spec], seeds: Sequence[int] = (), out: Path | None = None
 ) -> list[Part]:
     """The runs of a comparison, seed by seed; without a folder of their own they are kept by address, as studies do."""
+    if not specs:
+        raise UsageError("no method is named: give at least one, such as rg (`sagefl methods` lists them)")
     sections = [method_config(spec) if isinstance(spec, str) else dict(spec) for spec in specs]
     labels = [method_label(section) for section in sections]
     for what, names in (("methods", labels), ("seeds", [str(seed) for seed in seeds])):
@@ -63,7 +82,8 @@ def parts_of(
     for seed in seeds or (config.seed,):
         for label, section in zip(labels, sections, strict=True):
             each = RunConfig.parse(config.model_dump() | {"method": section, "seed": seed})
-            method(each.method.id, **each.method.options)  # so that a mistake in the last shows before others train
+            made = method(each.method.id, **each.method.options)  # a mistake in the last shows before others train
+            made.asked_in(each.data.anchor_order)
             if out is None:
                 place = RunDirectory(CELLS / address(each))
             else:

@@ -144,5 +144,5 @@ def _risks(
         losses = [rows[0] for rows in scored]
     else:
         truth = world.dataset.train_y
-        losses = [form.score(a, truth[samples[k]]) for (_, k), a in zip(pairs, parts, strict=True)]
+        losses = [form.losses(a, truth[samples[k]]) for (_, k), a in zip(pairs, parts, strict=True)]
     return {pair: float(np.mean(values, dtype=np.float64)) for pair, values in zip(pairs, losses, strict=True)}

@@ -31,10 +31,9 @@ OF_AN_EVALUATION = ("test_images", "diversity", "pull_gini")
 ALONG = {"accuracy": "accuracy", "macro_f1": "f1", "mae": "mae", "r2": "r2"}  # of the test set, by column
 
 
-def extend(directory: RunDirectory, rounds: int) -> RunConfig:
-    """Make a finished run one that was interrupted after its last round; returns the config of the longer one."""
+def longer(directory: RunDirectory, rounds: int) -> RunConfig:
+    """The config of a finished run with more rounds, if it can go on. Changes nothing."""
     held = directory.config
-    longer = RunConfig.parse(held.model_dump() | {"rounds": rounds})
     if rounds <= held.rounds:
         raise UsageError(f"{directory.path} has {held.rounds} rounds already: ask for more than that")
     if directory.summary is None:
@@ -45,18 +44,30 @@ def extend(directory: RunDirectory, rounds: int) -> RunConfig:
             f"{held.method.id} plans by the number of rounds ({', '.join(planned)}), so {rounds} rounds are another "
             "run from the first one on: run them in another --out"
         )
-    try:
-        last = json.loads((directory.path / "last-round.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{directory.path} cannot go on: last-round.json cannot be read ({error})") from None
+    _last(directory)
+    found = RunConfig.parse(held.model_dump() | {"rounds": rounds})
+    checkpoint.of_config(directory.path, held.digest, found.digest)  # the second: somebody was killed while extending
+    return found
+
+
+def extend(directory: RunDirectory, longer: RunConfig) -> None:
+    """Make a finished run one of more rounds that was interrupted after the last of those it has."""
+    held, last = directory.config, _last(directory)
     with directory.locked():
         checkpoint.hand_over(directory.path, held.digest, longer.digest)
         _rewrite(directory, held.rounds - 1, last)
         write_text(directory.path / "run.toml", longer.to_toml())
         for name in ("summary.json", "last-round.json"):
             (directory.path / name).unlink(missing_ok=True)
-    directory.event("extended", rounds=rounds)
-    return longer
+    directory.event("extended", rounds=longer.rounds)
+
+
+def _last(directory: RunDirectory) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((directory.path / "last-round.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{directory.path} cannot go on: last-round.json cannot be read ({error})") from None
+    return found
 
 
 def planners(of: Method) -> Iterator[str]:

@@ -27,7 +27,7 @@ from ..runs.columns import Evaluated
 from ..runs.losses import Recorded
 from ..runs.recording import Clock
 from ..selection import Decision, Outcome, Reason, State
-from ..selection.scoring import Scoring
+from ..selection.scoring import filed_as
 from ..topology import View
 from .engines import Engine
 from .evaluation import Measured, check_proxy, diversity, evaluate
@@ -295,14 +295,14 @@ class OwnPace:
 def _plain(kept: Recorded | None) -> tuple[Any, ...] | None:
     if kept is None:
         return None
-    return (kept.client, kept.peers, kept.pool, kept.losses, None if kept.scoring is None else kept.scoring.number)
+    return (kept.client, kept.peers, kept.pool, kept.losses, None if kept.scoring is None else kept.scoring.filed)
 
 
 def _recorded(plain: tuple[Any, ...] | None) -> Recorded | None:
     if plain is None:
         return None
     client, peers, pool, losses, number = plain
-    form = next((form for form in Scoring.registered.values() if form.number == number), None)
+    form = None if number is None else filed_as(number)
     return Recorded(client, np.asarray(peers, dtype=np.int32), pool, losses, form)
 
 

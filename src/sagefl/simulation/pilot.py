@@ -56,7 +56,7 @@ class Try(Task[npt.NDArray[np.bool_]]):
         return [Row("snapshots", peer, self.round - age) for peer, age in self.peers]
 
     def run(self, bench: Workbench) -> npt.NDArray[np.bool_]:
-        """Nothing is changed."""
+        """Compare without changing anything."""
         p, shared, mine = bench.population, bench.layout.shared, bench.population.params[self.client]
         rows = [mine]
         for peer, age in self.peers:
@@ -102,8 +102,7 @@ class Piloting:
         for number in range(1, self.rounds):
             self._train(number)
         answers = self._answers()
-        own = answers[range(self.world.clients), range(self.world.clients)]
-        gaps = answers - own[:, None]
+        gaps = answers - self._own(answers)[:, None]
         gaps[range(self.world.clients), range(self.world.clients)] = np.nan
         kinship = find_kin(gaps, self._overlap())
         pools = self._pools(kinship)
@@ -165,10 +164,18 @@ class Piloting:
         found = np.full((clients, clients, max(map(len, self.samples))), np.nan)
         labels = self.engine.map([Answer(k, self.last, 0, everything, form) for k in range(clients)])
         for peer, answer in enumerate(labels):
-            for receiver, part in enumerate(np.split(form.score(answer, truth[everything]), ends)):
+            for receiver, part in enumerate(np.split(form.losses(answer, truth[everything]), ends)):
                 found[receiver, peer, : len(part)] = part
         self.answered += (clients - 1) * len(everything)
         return found
+
+    def _own(self, answers: Errors) -> Errors:
+        """Everybody's errors on its own samples, with the model that it has, whatever it shows to others."""
+        own = answers[range(self.world.clients), range(self.world.clients)].copy()
+        nobody: Sequence[Sequence[tuple[int, int]]] = [()] * self.world.clients
+        for client, (errors, *_) in enumerate(self._try(nobody, self.samples)):
+            own[client, : len(errors)] = errors
+        return own
 
     def _overlap(self) -> Errors:
         """From the label shares of what clients train on."""

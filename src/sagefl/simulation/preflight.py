@@ -16,32 +16,54 @@ import numpy as np
 import torch
 
 from ..learning.corpus import model_input
+from ..learning.devices import one_thread
 from ..learning.models import copied, training_loss
 from ..methods import Method
 from ..selection import Outcome, Probe, Reason, Selector, State
+from ..selection.theory import SCHEDULE
 from .world import World
 
 ENOUGH = 10_000  # anchors with which every rule that certifies can
 REMEMBERED = 12  # rounds that a rule with a memory is given
+MOST_CLASSES = 20  # so many different whole numbers look like classes
 PAIRS = 200  # at most so many different neighbourhoods are tried
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """A line about a world and what is to be run in it, and sentences about what cannot work."""
+    """A line about a world and what is to be run in it, and sentences about what cannot work.
+
+    `doubt` is the one among them that is about what is learnt at all: it is said to those, too, who want results only.
+    """
 
     line: str
     warnings: tuple[str, ...]
+    doubt: str | None = None
 
 
 def preflight(world: World, methods: Sequence[tuple[str, Method]], workers: int = 1) -> Preflight:
     """Look at a world and the methods that will be run in it."""
     degrees = np.diff(world.graph.indptr)
     anchors = np.array([len(roles.anchor) for roles in world.federation.roles])
-    warnings = [*_graph(world, degrees)]
+    doubt = _likely_classes(world)
+    warnings = [*([doubt] if doubt else []), *_graph(world, degrees)]
     for label, method in methods:
         warnings += _rule(label, method.selector, list(zip(degrees.tolist(), anchors.tolist(), strict=True)))
-    return Preflight(_line(world, degrees, anchors, methods, workers), tuple(warnings))
+    return Preflight(_line(world, degrees, anchors, methods, workers), tuple(warnings), doubt)
+
+
+def _likely_classes(world: World) -> str | None:
+    """Where whole numbers came as floats, which makes them values, and nobody said so."""
+    y = world.dataset.train_y
+    if world.config.data.task is not None or world.dataset.task == "classification" or y.shape[1] > 1:
+        return None
+    found = np.unique(y)
+    if len(found) > MOST_CLASSES or (found != np.round(found)).any() or found[0] < 0:
+        return None
+    return (
+        f"all targets are whole numbers, {found[0]:g} to {found[-1]:g}, but floats, and so predicted as values "
+        "(regression): if they are classes, say data.task=classification; if not, data.task=regression"
+    )
 
 
 def _line(world: World, degrees: np.ndarray, anchors: np.ndarray, methods: Sequence[object], workers: int) -> str:
@@ -49,7 +71,7 @@ def _line(world: World, degrees: np.ndarray, anchors: np.ndarray, methods: Seque
     rounds, runs = world.config.rounds, len(methods)
     pulls = int((degrees > 0).sum()) * rounds
     moved = pulls * world.sizes.shared_block
-    asked = int((degrees * np.minimum(anchors, 128)).sum()) * rounds * world.sizes.anchor_input
+    asked = int((degrees * np.minimum(anchors, SCHEDULE[-1])).sum()) * rounds * world.sizes.anchor_input
     seconds = _training_seconds(world, samples) * rounds * runs / max(workers, 1)
     kind = _of_certificates(world)
     return (
@@ -103,7 +125,9 @@ def _rule(label: str, rule: Selector, hoods: Sequence[tuple[int, int]]) -> Itera
     def tried(degree: int, anchors: int) -> Outcome | None:
         try:
             return _tried(rule, degree, anchors)
-        except Exception:  # a rule that needs more than a neighbourhood, or a mistake in it, which the run will show
+        except Exception:
+            # Whatever a user's rule raises on answers that are made up here: it may need more than a neighbourhood, or
+            # have a mistake. This is only advice; the run asks the rule itself and reports it with its traceback.
             return None
 
     if tried(4, ENOUGH) is None:
@@ -169,7 +193,7 @@ def _training_seconds(world: World, samples: Sequence[int]) -> float:
     model = copied(world.model)
     x, y = model_input(world.dataset.train_x[:size]), torch.as_tensor(world.dataset.train_y[:size])
     times = []
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), one_thread():
         for _ in range(3):
             start = time.perf_counter()
             training_loss(model, x, y).backward()  # type: ignore[no-untyped-call]

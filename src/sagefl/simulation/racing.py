@@ -2,12 +2,12 @@
 
 Everybody trains the same clients on the same samples, starts from the same weights and pulls one random neighbour's
 model a round. Contestants take turns, so that a slow spell hits all of them, and a ratio is the median of the ratios
-within a turn. How busy the machine is, is measured before and said first: a ratio of a busy machine means little.
+within a turn. How busy others keep the machine (`crowding`) is measured before and during it and said first: a ratio of
+a busy machine means little.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -24,38 +24,6 @@ from .benching import PLAIN, Way, measure
 from .world import World
 
 OURS = "sagefl"
-ENOUGH = 0.85  # share of a core that a single busy thread must get for the machine to count as idle
-
-
-@dataclass(frozen=True)
-class Load:
-    """How busy the machine is: cores, processes that want one (mean of the last minute), and what a busy loop gets."""
-
-    cores: int
-    waiting: float
-    share: float
-
-    @property
-    def idle(self) -> bool:
-        """Whether times mean something here."""
-        return self.share >= ENOUGH and self.waiting < 0.5 * self.cores
-
-    def __str__(self) -> str:
-        found = (
-            f"{self.cores} cores, load {self.waiting:.1f} over the last minute; a busy loop has {self.share:.0%} of one"
-        )
-        if self.idle:
-            return f"{found}: idle enough."
-        return f"{found}: others are computing, so take the ratios below as hints and race again when it is idle."
-
-
-def load(cores: int, seconds: float = 0.5) -> Load:
-    """Look at the machine for a moment."""
-    began, used = time.perf_counter(), time.process_time()
-    while time.perf_counter() - began < seconds:
-        pass
-    share = (time.process_time() - used) / (time.perf_counter() - began)
-    return Load(cores, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, min(share, 1.0))
 
 
 @dataclass(frozen=True)
@@ -65,7 +33,7 @@ class Laps:
     speeds: Mapping[str, list[float]]
 
     def median(self, name: str) -> float:
-        """Of one contestant."""
+        """The median speed of one contestant."""
         return statistics.median(self.speeds[name])
 
     def lead(self, name: str) -> float:
@@ -128,7 +96,9 @@ def plain_loop(world: World, rounds: int, threads: int, *, fused: bool) -> float
                 for start in range(0, len(order), t.batch_size):
                     picked = order[start : start + t.batch_size]
                     optimiser.zero_grad()
-                    training_loss(model, sliced(x, picked), y[picked]).backward()  # type: ignore[no-untyped-call]
+                    with torch.autocast("cpu", torch.bfloat16, enabled=t.precision == "bfloat16"):
+                        loss = training_loss(model, sliced(x, picked), y[picked])
+                    torch.autograd.backward(loss)
                     optimiser.step()
                 samples += len(order)
         _gossip(world, models, rng)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from ..clock import Script, transfer
+from ..errors import UsageError
 from ..exchange import delivered
 from ..exchange.mixing import client_of
 from ..learning.tasks import Ensemble, InspectModels, Train
@@ -32,7 +34,7 @@ from ..signals import stoppable
 from .engines import Engine, make_engine
 from .engines.base import LostRowsError
 from .evaluation import Measured, ProxyCheck, check_proxy, diversity, evaluate
-from .extending import last_round
+from .extending import extend, last_round
 from .misbehaving import betray
 from .own_pace import OwnPace
 from .privacy import PrivacyLedger
@@ -75,8 +77,9 @@ class Simulator:
         world: World | None = None,
         callbacks: Sequence[Callback] = (),
         fresh: bool = False,
+        extends: bool = False,
     ) -> None:
-        self.config, self.directory, self.fresh = config, directory, fresh
+        self.config, self.directory, self.fresh, self.extends = config, directory, fresh, extends
         self.execution = execution or Execution()
         unused = self._new_method()  # before the world: a mistake shows at once
         self.world = world or World.build(config)
@@ -86,7 +89,8 @@ class Simulator:
         self._begin_with(unused)
 
     def _new_method(self) -> Method:
-        return method(self.config.method.id, **self.config.method.options)
+        made = method(self.config.method.id, **self.config.method.options)
+        return made.asked_in(self.config.data.anchor_order)
 
     def _begin_with(self, fresh: Method) -> None:
         """Reset everything that accumulates over rounds."""
@@ -124,10 +128,10 @@ class Simulator:
     def run(self) -> dict[str, Any]:
         """Run to the end (going on from the newest good checkpoint, if any) and return the summary.
 
-        The engine comes before the directory, so that one that cannot be had (a missing device) leaves nothing. If
-        `fresh`, whatever run is there makes way.
+        The engine comes before the directory, so that one that cannot be made (a missing device) leaves nothing. If
+        `fresh`, whatever run is there makes way; if `extends`, it is this one with fewer rounds and goes on.
         """
-        if not self.fresh:
+        if not self.fresh and not self.extends:
             self.directory.check(self.config)
         engine = make_engine(
             self.execution.engine,
@@ -141,13 +145,27 @@ class Simulator:
         try:
             if self.fresh and (self.directory.path / "run.toml").is_file():
                 self.directory.clear()
+            if self.extends:
+                extend(self.directory, self.config)
             self.directory.prepare(self.config, **_described(engine))
-            with self.directory.locked(), stoppable(self._asked):
+            with self._undone_if_mistaken(), self.directory.locked(), stoppable(self._asked):
                 write_truth(self.directory.path, self.world.truth)
                 write_names(self.directory.path, self.world.names)
                 return self._run(engine)
         finally:
             engine.close()
+
+    @contextmanager
+    def _undone_if_mistaken(self) -> Iterator[None]:
+        """Leave nothing in the way of a corrected rule where a mistake in it ends a run that has no checkpoint yet."""
+        try:
+            yield
+        except UsageError:
+            if not checkpoint.any_of(self.directory.path):
+                self.directory.clear()
+                with suppress(OSError):  # somebody's own files are there
+                    self.directory.path.rmdir()
+            raise
 
     def _asked(self) -> None:
         self._stop.set()

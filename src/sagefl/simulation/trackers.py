@@ -1,4 +1,7 @@
-"""Experiment trackers as thin callbacks: TensorBoard, MLflow, Weights & Biases. Each needs its own extra."""
+"""Experiment trackers as thin callbacks: TensorBoard, MLflow, Weights & Biases. Each needs its own extra.
+
+Their steps are rounds as people count them, from 1.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,15 @@ class TensorBoard:
 
     def start(self, config: RunConfig, first_round: int) -> None:
         """The config as text; points of rounds that are run again are dropped."""
-        self._writer = self._writers.SummaryWriter(str(self._folder), purge_step=first_round or None)
+        self._writer = self._writers.SummaryWriter(
+            str(self._folder), purge_step=first_round + 1 if first_round else None
+        )
         self._writer.add_text("config", f"```toml\n{config.to_toml()}\n```")
 
     def round(self, record: Mapping[str, Any]) -> None:
         """One point per number."""
         for name, value in _numbers(record).items():
-            self._writer.add_scalar(name, value, record["round"])
+            self._writer.add_scalar(name, value, record["round"] + 1)
 
     def end(self, summary: Mapping[str, Any] | None) -> None:
         """Close the file."""
@@ -56,7 +61,7 @@ class MlFlow:
 
     def round(self, record: Mapping[str, Any]) -> None:
         """One point per number."""
-        self._mlflow.log_metrics(_numbers(record), step=record["round"])
+        self._mlflow.log_metrics(_numbers(record), step=record["round"] + 1)
 
     def end(self, summary: Mapping[str, Any] | None) -> None:
         """Close the run; one that was stopped is marked as such."""
@@ -84,7 +89,7 @@ class WeightsAndBiases:
 
     def round(self, record: Mapping[str, Any]) -> None:
         """One point per number."""
-        self._run.log(_numbers(record), step=record["round"])
+        self._run.log(_numbers(record), step=record["round"] + 1)
 
     def end(self, summary: Mapping[str, Any] | None) -> None:
         """The summary, and close."""

@@ -73,7 +73,7 @@ class RoundSight:
     history: int  # how many older models are kept
 
     def round(self, client: int) -> int:
-        """The same for all."""
+        """The same round for all clients."""
         return self.number
 
     @cached_property
@@ -226,7 +226,7 @@ class Waves:
         """Score answers for which the receiver's labels are enough."""
         for errand, answer in arrived:
             truth = self.world.dataset.train_y[self._inputs(errand)]
-            self._file(errand, perturbed(self.world.form(errand.form), self.world.mechanism).score(answer, truth))
+            self._file(errand, perturbed(self.world.form(errand.form), self.world.mechanism).losses(answer, truth))
 
     def _score_at_home(self, arrived: Sequence[tuple[_Errand, Answers]]) -> None:
         """Score answers through the receiver's own head: all it got about the same anchors in one task."""

@@ -21,6 +21,7 @@ from ..learning.models import ModelError, build_model
 from ..learning.targets import Targets, targets_of
 from ..learning.trial import try_out
 from ..learning.workbench import latent_shape
+from ..records import narrow
 from ..runs.config import RunConfig
 from ..runs.sections import ConfigError, WorldConfig
 from ..runs.truth import Truth
@@ -79,7 +80,7 @@ class World:
 
     @property
     def dataset(self) -> Dataset:
-        """The data."""
+        """The data set that clients share."""
         return self.federation.dataset
 
     @property
@@ -89,7 +90,7 @@ class World:
 
     @property
     def clients(self) -> int:
-        """K."""
+        """K, the number of clients."""
         return self.config.clients
 
     @cached_property
@@ -191,14 +192,13 @@ class World:
         return replace(self.sizes.outputs, own=None).form(LABEL_ERRORS)
 
     def try_loss(self, questions: Sequence[Scoring]) -> None:
-        """Refuse a loss of the user's own that cannot score what a rule asks for."""
-        if (own := self.dataset.loss) is not None:
-            own.try_on(questions, self.dataset.train_y, self.sizes.outputs)
+        """Refuse a user's loss that cannot score what a rule asks for."""
+        self.sizes.outputs.try_loss(questions, self.dataset.train_y)
 
     @cached_property
     def sizes(self) -> Sizes:
         """Bytes of what moves in this world."""
-        sample = self.dataset.train_x[:1]
+        sample = narrow(self.dataset.train_x[:1])
         latent = prod(latent_shape(self.model, sample) or (0,))
         outputs = Outputs(self.dataset.classes, latent, self.dataset.clipped_at, self.dataset.loss)
         return Sizes.of(self.layout, outputs, sample.nbytes, self.mechanism)

@@ -31,7 +31,7 @@ class Always:
     """Everyone, in every round."""
 
     def active(self, round: int, clients: int, seed: Seed) -> BoolArray:
-        """All true."""
+        """Every client."""
         whole("round", round)
         return np.ones(whole("clients", clients, 1), dtype=np.bool_)
 

@@ -2,16 +2,19 @@
 
 The random families are networkx's, so `(kind, clients, seed)` names the same graph that networkx itself gives. networkx
 gets the seed unchanged; if the graph is not connected, it gets seed + 1000, seed + 2000, and so on (`ATTEMPTS` draws in
-all). One exception, for speed: Erdos-Renyi beyond `EXACT_ER_CLIENTS` clients, see `_er`.
+all). Erdos-Renyi is drawn here: the same graph, without its import; for speed another one beyond `EXACT_ER_CLIENTS`
+clients, see `_er`.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from os import PathLike
 from typing import Any, Literal, get_args
 
@@ -251,7 +254,8 @@ def _er(clients: int, seed: int, *, p: float | None = None, degree: float | None
         p = number("degree", degree, 0, clients - 1) / (clients - 1)
     p = 0.15 if p is None else probability("p", p)
     if clients <= EXACT_ER_CLIENTS:
-        return _pairs(_networkx().erdos_renyi_graph(clients, p, seed=seed).edges)
+        coins = random.Random(seed)  # as networkx tosses them; it takes a fifth of a second to import
+        return _pairs(pair for pair in combinations(range(clients), 2) if coins.random() < p)
     return _sparse_er(clients, p, stream(seed, "graph"))
 
 

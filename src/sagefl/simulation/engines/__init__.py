@@ -16,12 +16,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 
-from ...learning.devices import find_device
+from ...learning.devices import CPU, find_device
 from ...learning.training import LocalTraining
+from ...references import ENGINES as GROUP
 from ...selection.registry import add_entry_points, nearest
 from ..world import World
 from .base import Engine, EngineError
@@ -54,6 +54,12 @@ class Resources:
     device: torch.device
     extras: dict[str, int] | None  # per-client arrays of the method, as name -> columns
     ray_address: str | None = None
+    asked: bool = False  # whether the device was asked for by name
+
+    @property
+    def single(self) -> torch.device:
+        """Where clients are worked on one by one: on an accelerator only if it was asked for."""
+        return self.device if self.asked else CPU
 
     @property
     def cores(self) -> int:
@@ -71,13 +77,13 @@ def _ray(world: World, hooks: LocalTraining, r: Resources) -> Engine:
 
 
 ENGINES: dict[str, Factory] = {
-    "sequential": lambda world, hooks, r: Sequential(world, hooks, r.extras),
-    "processes": lambda world, hooks, r: Processes(world, hooks, r.cores, r.extras),
+    "sequential": lambda world, hooks, r: Sequential(world, hooks, r.extras, device=r.single),
+    "processes": lambda world, hooks, r: Processes(world, hooks, r.cores, r.extras, device=r.single),
     "stacked": lambda world, hooks, r: Stacked(world, hooks, r.extras, device=r.device, threads=r.cores),
     "ray": _ray,
 }
 SMALL = 2e9  # training samples times parameters of a whole run: a few seconds of one core, as workers take to start
-ON_CPU = ("sequential", "processes", "ray")  # engines that have no use for --device
+ON_CPU = ("ray",)  # engines that have no use for --device: its actors ask the cluster for a core each
 
 
 def engines() -> dict[str, Factory]:
@@ -88,13 +94,13 @@ def engines() -> dict[str, Factory]:
 
 @cache
 def _discover() -> None:
-    def check(name: str, offered: Any) -> Factory:
+    def check(name: str, offered: object) -> Factory:
         if not callable(offered):
             raise TypeError(f"{offered!r} cannot be called with a world, local training and resources")
         factory: Factory = offered
         return factory
 
-    add_entry_points("sagefl.engines", "engine", ENGINES, check)
+    add_entry_points(GROUP, "engine", ENGINES, check)
 
 
 def make_engine(
@@ -113,9 +119,9 @@ def make_engine(
     known = engines()
     if name not in ("auto", *known):
         raise EngineError(f"unknown engine {name!r}{nearest(name, known)}; engines: auto, {', '.join(known)}")
-    resources = Resources(workers, find_device(device), extras, ray_address)
+    resources = Resources(workers, find_device(device), extras, ray_address, asked=device is not None)
     if name in ON_CPU and resources.device.type != "cpu" and device is not None:
-        raise EngineError(f"the engine {name} works on the CPU, not on {device}: use --engine stacked")
+        raise EngineError(f"the engine {name} works on the CPU, not on {device}: use stacked, processes or sequential")
     if name == "auto":
         return _automatic(world, hooks, resources)
     return known[name](world, hooks, resources)
@@ -127,6 +133,9 @@ def _automatic(world: World, hooks: LocalTraining, r: Resources) -> Engine:
         if engine.bench.trouble is None:
             return engine
         engine.close()
+        if r.asked:
+            logger.warning("working on %s client by client", r.device)
+            return ENGINES["sequential"](world, hooks, r)
         logger.warning("not on %s: working on the CPU instead", r.device)
     if r.cores == 1 or world.clients == 1 or (r.workers is None and _small(world)):
         return ENGINES["sequential"](world, hooks, r)

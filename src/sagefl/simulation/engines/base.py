@@ -10,6 +10,7 @@ from torch import nn
 
 from ...errors import SageflError
 from ...learning.corpus import Corpus
+from ...learning.devices import CPU
 from ...learning.layout import Layout
 from ...learning.models import copied, plain
 from ...learning.population import Population, Storage
@@ -56,14 +57,16 @@ def allocate(world: World, extras: dict[str, int] | None, *, shared_memory: bool
     )
 
 
-Parts = tuple[nn.Module, Layout, Population, Corpus, TrainingOptions, LocalTraining, int]
+Parts = tuple[nn.Module, Layout, Population, Corpus, TrainingOptions, LocalTraining, int, torch.device]
 
 
-def parts(world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool) -> Parts:
+def parts(
+    world: World, hooks: LocalTraining, population: Population, *, shared_memory: bool, device: torch.device = CPU
+) -> Parts:
     """What a workbench is made of. Workers make their own: its scratch memory must not be shared."""
     config = world.config
     options = TrainingOptions(**config.training.model_dump(), rounds=config.rounds, join_last=world.lone)
     corpus = world.corpus(shared_memory=shared_memory)
     # The world's own stays a template. What makes single clients fast on a CPU knows float32 alone.
-    model = copied(world.model) if options.precision == "float32" else plain(world.model, torch.device("cpu"))
-    return (model, world.layout, population, corpus, options, hooks, world.config.seed)
+    model = copied(world.model) if options.precision == "float32" else plain(world.model, CPU)
+    return (model, world.layout, population, corpus, options, hooks, world.config.seed, device)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.multiprocessing
 
+from ...learning.devices import CPU
 from ...learning.memory import keep_freed_memory
 from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
 from ...references import script_hidden
 from ..world import World
-from .base import EngineError, allocate, parts
+from .base import EngineError, Parts, allocate, parts
 
 SHARED_MEMORY = Path("/dev/shm")
 TASKS_PER_WORKER = 24  # chunks a worker gets per map: fine enough to balance, coarse enough to cost nothing
@@ -29,14 +33,22 @@ TASKS_PER_WORKER = 24  # chunks a worker gets per map: fine enough to balance, c
 class Processes:
     """A pool of single-threaded workers on shared memory, largest work first."""
 
-    def __init__(self, world: World, hooks: LocalTraining, workers: int, extras: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        hooks: LocalTraining,
+        workers: int,
+        extras: dict[str, int] | None = None,
+        *,
+        device: torch.device = CPU,
+    ) -> None:
         if (lack := lacking_shared_memory(world, extras)) is not None:
             raise EngineError(f"{lack}: make it larger (docker: --shm-size), or use --engine sequential")
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self.workers = workers
         self.population = allocate(world, extras, shared_memory=True)
-        made_of = parts(world, hooks, self.population, shared_memory=True)
+        made_of = parts(world, hooks, self.population, shared_memory=True, device=device)
         self._pool = ProcessPoolExecutor(workers, mp_context=context(), initializer=_attach, initargs=made_of)
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
@@ -92,7 +104,7 @@ def lacking_shared_memory(world: World, extras: dict[str, int] | None) -> str | 
     return f"the workers need {needed / 1e6:,.0f} MB of shared memory and {SHARED_MEMORY} has {free / 1e6:,.0f} MB left"
 
 
-def context() -> Any:
+def context() -> BaseContext:
     """A fork server that has torch loaded: workers start at once and inherit nothing from this process."""
     methods = multiprocessing.get_all_start_methods()
     context = torch.multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
@@ -104,10 +116,10 @@ def context() -> Any:
 _bench: Workbench | None = None
 
 
-def _attach(*made_of: Any) -> None:
+def _attach(*made_of: *Parts) -> None:
     """Start a worker: one thread, ignoring Ctrl-C (the main process decides), ending when that process ends."""
     global _bench
-    os.setpgrp()  # so that Ctrl-C, sent to the whole process group, reaches the main process alone
+    _ignore_interrupts()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_follow, args=(parent,), daemon=True).start()
@@ -116,7 +128,15 @@ def _attach(*made_of: Any) -> None:
     _bench = Workbench(*made_of)
 
 
-def _follow(parent: Any) -> None:
+def _ignore_interrupts() -> None:
+    """Ctrl-C is sent to the whole process group; so that it reaches the main process alone, leave that or be deaf."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
+    else:  # Windows
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _follow(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
 

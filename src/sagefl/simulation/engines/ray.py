@@ -125,7 +125,7 @@ class _Kit:
 
     @classmethod
     def of(cls, world: World, hooks: LocalTraining, extras: Mapping[str, int] | None, whole: Population) -> _Kit:
-        model, layout, _, corpus, options, _, seed = parts(world, hooks, whole, shared_memory=False)
+        model, layout, _, corpus, options, _, seed, _ = parts(world, hooks, whole, shared_memory=False)
         x, y, test_x, test_y = (t.numpy() for t in (corpus.train_x, corpus.train_y, corpus.test_x, corpus.test_y))
         return cls(
             model, layout, options, hooks, seed, (x, y, test_x, test_y),
@@ -371,7 +371,7 @@ class RayActors:
 
     @property
     def clients(self) -> int:
-        """K."""
+        """K, the number of clients."""
         return len(self._sizes)
 
 

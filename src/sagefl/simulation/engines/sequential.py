@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ...learning.devices import CPU
 from ...learning.tasks import Result, Task, carry_out
 from ...learning.training import LocalTraining
 from ...learning.workbench import Workbench
@@ -14,13 +15,20 @@ from .base import allocate, parts
 
 
 class Sequential:
-    """One client after another, in this process."""
+    """One client after another, in this process; rows visit the device, if it is not the CPU, for one task each."""
 
-    def __init__(self, world: World, hooks: LocalTraining, extras: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        hooks: LocalTraining,
+        extras: dict[str, int] | None = None,
+        *,
+        device: torch.device = CPU,
+    ) -> None:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         self.population = allocate(world, extras, shared_memory=False)
-        self._bench = Workbench(*parts(world, hooks, self.population, shared_memory=False))
+        self._bench = Workbench(*parts(world, hooks, self.population, shared_memory=False, device=device))
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """One after another, in order."""

@@ -40,7 +40,7 @@ class Stacked:
         bench = Workbench(*parts(world, hooks, self.population, shared_memory=False))
         self.bench = StackedBench(bench, device or find_device(None), chunk)
         if (trouble := self.bench.trouble) is not None:
-            logger.warning("%s: that part is done client by client", trouble)
+            logger.warning("%s: that part is done client by client on the CPU", trouble)
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
         """Stacked where it can be, in order otherwise."""
