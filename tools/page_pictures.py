@@ -27,7 +27,8 @@ COMPARED = [
     *("--methods", "local,rg,oracle,sage-os,sage-m:outside=home", "--seeds", "1-3", "--rounds", "24"),
     *("--eval-every", "4", "--set", "clock.network=phones", "--set", "evaluation.losses=full", "--quiet"),
 ]
-TALLEST = 1600  # pixels
+SIZE = {"width": 1280, "height": 700}  # pixels
+TALLEST = 1600
 LAST = 23  # of 24 rounds, from 0
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
@@ -53,15 +54,12 @@ def sagefl(*arguments: str) -> None:
 def shown(shelf: Shelf) -> dict[str, tuple[str, Run, int, int]]:
     """What each picture shows: the view, the run, the round and the client."""
     stops, remembers = method(shelf, "sage-os"), method(shelf, "sage-m")
-    decided, late = (("decision", run, LAST, certified(run)) for run in (stops, remembers))
     return {
         "runs": ("runs", remembers, 0, 0),
         "network": ("network", stops, LAST, 0),
-        "network-narrow": ("network", stops, LAST, 0),
         "groups": ("network", remembers, LAST, 0),
-        "decision": decided,
-        "decision-dark": decided,
-        "memory": late,
+        "decision": ("decision", stops, LAST, certified(stops)),
+        "memory": ("decision", remembers, LAST, certified(remembers)),
         "time": ("time", remembers, LAST, 0),
         "scout": ("scout", remembers, 0, 0),
         "map": ("map", remembers, 0, 0),
@@ -83,20 +81,19 @@ def address(view: str, run: Run, round: int, client: int) -> str:
 
 
 def draw(page: str, addresses: dict[str, str], out: Path) -> None:
-    """One PNG for each; colours by accuracy in `network`, in the dark where the name says so."""
+    """One PNG for each; clients are coloured by accuracy in `network`."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         for name, address in addresses.items():
-            size = {"width": 390 if name.endswith("narrow") else 1280, "height": 700}
-            context = browser.new_context(viewport=size, color_scheme="dark" if name.endswith("dark") else "light")
+            context = browser.new_context(viewport=SIZE, color_scheme="light")
             opened: Any = context.new_page()
             opened.goto(page + address)
             opened.wait_for_selector("body[data-ready=yes]")
-            if name.startswith("network"):
+            if name == "network":
                 opened.select_option("#network-colour", "own")
             opened.wait_for_timeout(2500)
             height = min(TALLEST, opened.evaluate("document.documentElement.scrollHeight"))
-            shot = opened.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": size["width"], "height": height})
+            shot = opened.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": SIZE["width"], "height": height})
             with Image.open(BytesIO(shot)) as picture:
                 picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
                     out / f"view-{name}.png", optimize=True

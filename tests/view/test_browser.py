@@ -23,9 +23,11 @@ from watched_pages import Served, Watched
 
 from sagefl.cli import app
 from sagefl.runs import columns
+from sagefl.runs.config import Execution, RunConfig
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import SageOS
 from sagefl.selection.planning import plan_stages
+from sagefl.simulation.simulator import Simulator
 from sagefl.view.report import report_page, write_page
 from sagefl.view.shelf import Run, Shelf
 from sagefl.view.unfolding import unfold
@@ -93,6 +95,39 @@ class TestLoading:
         assert curve == pytest.approx(metrics["accuracy"].drop_nulls().to_list(), rel=1e-5)
         reasons = page.evaluate("document.getElementById('plot-reasons').data.map(t => t.name)")
         assert "certified" in reasons
+
+    def test_curves_can_be_drawn_over_minutes_and_over_bytes(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        given = {"clients": 4, "rounds": 3, "clock": {"network": "phones"}, "topology": {"kind": "complete"}}
+        small = {"model": {"name": "mlp"}, "training": {"max_batches": 1}, "evaluation": {"every": 1, "subset": 50}}
+        run = RunDirectory(tmp_path / "run")
+        Simulator(RunConfig.parse(given | small), run, Execution(engine="sequential")).run()
+        metrics = run.table("metrics")
+        kinds = ("probe_input_bytes", "probe_answer_bytes", "model_bytes", "control_bytes")
+        places = {
+            "round": np.arange(1, 4),
+            "minutes": metrics["minutes"].to_numpy(),
+            "bytes": sum(metrics[kind].to_numpy() for kind in kinds).cumsum(),
+        }
+        page = watch().open(serve(tmp_path).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        for axis in ("minutes", "bytes", "round"):
+            page.select_option("#curves-over", axis)
+            title = {"bytes": "bytes moved"}.get(axis, axis)
+            until(page, f"document.getElementById('plot-accuracy').layout.xaxis.title.text === '{title}'")
+            x, y = page.evaluate("(({x, y}) => [x, y])(document.getElementById('plot-accuracy').data[0])")
+            assert x == pytest.approx(places[axis].tolist(), rel=1e-5)
+            assert y == pytest.approx(metrics["accuracy"].to_list(), rel=1e-5)
+
+    def test_seeds_of_one_method_are_one_line_in_a_band(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        runs = [make_run(tmp_path / str(seed), rounds=4, every=1, seed=seed) for seed in (1, 2, 3)]
+        curves = np.array([run.table("metrics")["accuracy"].to_list() for run in runs])
+        page = watch().open(serve(tmp_path).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        low, high, mean = page.evaluate("document.getElementById('plot-accuracy').data.map(t => [t.y, t.fill])")
+        assert low[0] == pytest.approx(curves.min(axis=0), rel=1e-5)
+        assert high[0] == pytest.approx(curves.max(axis=0), rel=1e-5)
+        assert high[1] == "tonexty"
+        assert mean[0] == pytest.approx(curves.mean(axis=0), rel=1e-5)
 
     def test_a_metric_from_outside_has_its_column_and_its_chart(
         self, serve: Serve, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -244,6 +279,21 @@ class TestNetwork:
 
 
 class TestDecision:
+    def test_what_is_remembered_is_drawn_round_by_round(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "m", method="sage-m", rounds=6)
+        audit = run.table("decisions")
+        row = audit.filter((audit["round"] == 5) & (audit["degree"] > 1)).row(0, named=True)
+        page = watch().open(
+            f"{serve(tmp_path).address}#view=decision&run={run_id(tmp_path, 'm')}&round=6&client={row['client']}"
+        )
+        page.wait_for_selector("#decision-sentences li")
+        drawing = page.locator("svg[aria-label^='What is remembered']")
+        assert drawing.locator("path.remembered:has(title)").count() == row["degree"]
+        told = drawing.locator("path.remembered title").all_text_contents()
+        assert [text.split(", ")[0] for text in told] == [str(peer) for peer in row["peers"]]
+        assert [text.split(", ")[3] for text in told] == [f"{wealth:.2f}" for wealth in row["wealth"]]
+        assert "What is remembered after round" in (drawing.text_content() or "")
+
     def test_looks_unfold_one_by_one(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
         audit = RunDirectory(small_runs / "os").table("decisions")
         row = audit.filter(audit["stages"] >= 3).row(0, named=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_regression_page import regression_run
 from typer.testing import CliRunner
 from watched_pages import Served, Watched
 
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow
 Serve = Callable[..., Served]
 Watch = Callable[..., Watched]
 TABS = ("runs", "network", "decision", "time", "scout", "map")
+SHOWN = {"looked_at": TABS, "regression": ("runs", "network", "decision", "map")}
 SIZES = {"wide": (1440, 1.0), "narrow": (390, 1.0), "enlarged": (720, 2.0)}  # the last is 1440 pixels at 200 %
 AXE = "4.14.0"
 WORLD = [
@@ -106,16 +108,25 @@ def test_axe_finds_nothing_on_any_tab(
         assert any("html-has-lang" in said for said in found(page)), "it would find nothing whatever it is given"
 
 
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run about numbers instead of classes, with named clients."""
+    folder = tmp_path_factory.mktemp("regression")
+    regression_run(folder / "run")
+    return folder
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("shown", SHOWN)
 def test_every_tab_is_drawn_and_nothing_sticks_out(
-    serve: Serve, watch: Watch, looked_at: Path, tmp_path: Path, scheme: str, size: str
+    serve: Serve, watch: Watch, request: pytest.FixtureRequest, tmp_path: Path, scheme: str, size: str, shown: str
 ) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs the extra study")
     width, scale = SIZES[size]
     screen = {"viewport": {"width": width, "height": 900}, "device_scale_factor": scale, "color_scheme": scheme}
-    page = watch(**screen).open(serve(looked_at).address)
-    for tab in TABS:
+    page = watch(**screen).open(serve(request.getfixturevalue(shown)).address)
+    for tab in SHOWN[shown]:
         show(page, tab)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
         outside = """nodes => nodes.filter((n) => n.checkVisibility() && !n.closest('.scroll')).filter((n) => {

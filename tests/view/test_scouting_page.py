@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from watched_pages import Served, Watched
 from sagefl.api.scouting import Scouting
 from sagefl.cli import app
 from sagefl.runs.files import RunError
-from sagefl.runs.findings import read_sheet
+from sagefl.runs.findings import known, read_sheet
 from sagefl.runs.kinship import find_kin, nanmean
 from sagefl.runs.losses import Recorded, losses_path, write_losses
 from sagefl.runs.scouting import Cost, Pilot, judge
@@ -43,7 +44,7 @@ def pilot(tmp_path: Path) -> Path:
     gaps[np.arange(8), np.arange(8)] = np.nan
     ways = (np.full(8, 0.70), np.full(8, 0.75), np.linspace(0.4, 0.5, 8))
     seen = Pilot(3, answers, ~np.eye(8, dtype=bool), find_kin(gaps), *ways, Cost(1.0, 10, 100))
-    Scouting(judge(seen, 60), "eight clients", nanmean(answers, 2), seen).write(tmp_path / "pilot")
+    Scouting(judge(seen, 60), "eight clients", nanmean(answers, 2), seen, known(answers)).write(tmp_path / "pilot")
     return tmp_path / "pilot"
 
 
@@ -68,6 +69,12 @@ def test_the_page_shows_verdict_map_and_groups(pilot: Path, serve: Serve, watch:
             "group 0: clients 0, 2, 4, 6",
             "group 1: clients 1, 3, 5, 7",
         ]
+        page.locator("#scout-map svg").hover(position={"x": 60, "y": 200})
+        pair = (
+            r"The model of \d on the samples of \d: errs on \d+ %, between \d+ % and \d+ % "
+            r"\(95 % interval, Hoeffding\)\."
+        )
+        assert re.fullmatch(pair, page.inner_text("#scout-pointed"))
         arms = page.get_attribute("#scout-arms svg", "aria-label")
         assert "at home 0.70, 0.70 to 0.70; with kin 0.75" in arms
         page.click("#view-scout summary")
@@ -116,6 +123,8 @@ def test_a_folder_with_a_verdict_alone_is_not_waiting_for_a_run(pilot: Path, tmp
     [
         lambda sheet: sheet.pop("map"),
         lambda sheet: sheet["map"].pop(),
+        lambda sheet: sheet["map_intervals"].pop(),
+        lambda sheet: sheet["map_intervals"][0].__setitem__(0, ["<b>", 1]),
         lambda sheet: sheet["groups"].__setitem__(0, 8),
         lambda sheet: sheet["map"][0].__setitem__(0, "<b>"),
         lambda sheet: sheet.update(verdict="maybe"),

@@ -23,7 +23,7 @@ _kept = Kept()
 
 @dataclass(frozen=True)
 class Offer:
-    """Something that a verdict can be had on."""
+    """Something to give a verdict on."""
 
     id: str
     label: str
@@ -54,7 +54,7 @@ def listed(offered: Sequence[Offer]) -> list[dict[str, str]]:
 
 
 def scouted(shelf: Shelf, id: str) -> dict[str, Any]:
-    """One of them."""
+    """The verdict on what is offered under this id."""
     for offer in offers(shelf, shelf.standings()):
         if offer.id == id:
             return offer.sheet()

@@ -26,6 +26,7 @@ from ..runs.findings import read_sheet, sheets_below
 from ..runs.headroom import headroom, runs_scores, said, shown
 from ..runs.rundir import RunDirectory, runs_below
 from ..selection.theory import SCHEDULE
+from .marks import marked
 from .plain import plain
 
 READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
@@ -40,6 +41,7 @@ MEASURED: dict[str, dict[str, tuple[str, ...]]] = {
     "accuracy": {"metrics": ("accuracy",), "clients": ("accuracy", "own_accuracy")},
     "mae": {"metrics": ("mae",), "clients": ("mae", "own_mae")},
 }  # the same by what was measured
+CLIENTS = 50_000  # of a run that a page shows
 SILENT = 180.0  # seconds without any change after which a run no longer counts as running
 FILES = ("run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", "summary.json", "events.log")
 Value = TypeVar("Value")
@@ -84,7 +86,13 @@ class Run:
     @property
     def config(self) -> RunConfig:
         """The run's config."""
-        return self.kept.get("config", self.signature("run.toml"), lambda: self.directory.config)
+        return self.kept.get("config", self.signature("run.toml"), self._config)
+
+    def _config(self) -> RunConfig:
+        found = self.directory.config
+        if found.clients > CLIENTS:
+            raise RunError(f"{self.path} is a run of {found.clients:,} clients; a page shows up to {CLIENTS:,}")
+        return found
 
     def table(self, name: str) -> pl.DataFrame:
         """One of the run's tables; an error says in one line what is wrong with it."""
@@ -218,10 +226,12 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
         found["culprits"] = True
     if c.clock.network is not None:
         found["clock"] = c.clock.schedule
+    method = method_label(c.method.model_dump())
+    found |= marked(method)
     return found | {
         "epoch": c.digest,
         "family": c.model_copy(update={"seed": 0}).digest,  # runs that differ by their seed alone
-        "method": method_label(c.method.model_dump()),
+        "method": method,
         "rounds": c.rounds,
         "clients": c.clients,
         "seed": c.seed,

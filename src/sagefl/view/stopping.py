@@ -22,6 +22,7 @@ import numpy as np
 from ..selection import Outcome, SageE, SageOS, Selector, replay
 from ..selection.explain import conclusion
 from ..selection.requests import Array
+from ..selection.theory import DELTA, PROBE_COST, SCHEDULE
 from ..streams import stream
 from .plain import plain
 
@@ -34,10 +35,10 @@ class MapSettings:
     """The positions of the sliders."""
 
     degree: int = 6
-    delta: float = 0.1
-    probe_cost: float = 2e-3
-    first: int = 16
-    stages: int = 4
+    delta: float = DELTA
+    probe_cost: float = PROBE_COST
+    first: int = SCHEDULE[0]
+    stages: int = len(SCHEDULE)
     loss_bound: float = 1.0
     lead: float = 0.4
     draw: int = 1
@@ -47,7 +48,7 @@ class MapSettings:
             "degree": (1, MOST_PEERS),
             "delta": (1e-4, 0.5),
             "probe_cost": (0, 1),
-            "first": (1, 128),
+            "first": (1, SCHEDULE[-1]),
             "stages": (1, 8),
             "loss_bound": (0.01, 100),
             "lead": (0, 1),

@@ -11,9 +11,11 @@ from typing import Any
 import polars as pl
 
 from ..runs.columns import OF_GROUP, Writer, known_metrics, shown
+from ..runs.files import RunError
 from .plain import numbers
 from .shelf import Run
 
+CELLS = 2_000_000  # rounds x clients that are drawn though hardly any has a row
 CODES = {
     "certified": "c",
     "committed": "m",
@@ -85,6 +87,8 @@ def decisions(run: Run, since: int = 0) -> dict[str, Any]:
     clients = int(table["client"].max() or 0) + 1 if table.height else 0  # type: ignore[arg-type]
     total = int(table["round"].max()) + 1 if table.height else 0  # type: ignore[arg-type]
     start = since if 0 <= since <= total else 0
+    if clients * (total - start) > max(CELLS, table.height):
+        raise RunError(f"{total - start:,} rounds of {clients:,} clients are not drawn: too many")
     found = [_empty(clients) for _ in range(start, total)]
     wanted = table.filter(pl.col("round") >= start).select(
         "round", "client", "reason", "chosen", "anchors", "evaluations", "direction"

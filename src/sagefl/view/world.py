@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
+import polars as pl
 
 from ..data import DataError, dataset_names
 from ..data.tables import is_table
@@ -24,6 +26,8 @@ from ..topology import TopologyError
 from .plain import numbers
 from .shelf import Run
 
+EDGES = 100_000  # a page that has more to draw shows nothing
+LIST = 20 * EDGES  # bytes of a file with edges
 SPRING = 400  # up to this many clients the layout is computed with springs
 
 
@@ -56,6 +60,14 @@ def is_code(dataset: str) -> bool:
 
 
 def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
+    expected = config.topology.expected_edges(config.clients)
+    file = config.topology.file
+    if file is not None and Path(file).is_file() and Path(file).stat().st_size > LIST:
+        notes.append("The edge list is too long to be drawn; shown are links that decisions mention.")
+        return _mentioned(run)
+    if expected > EDGES:
+        notes.append(f"A graph of about {expected:,.0f} edges is not drawn; shown are links that decisions mention.")
+        return _mentioned(run)
     try:
         graph = config.topology.graph(config.clients, config.seed, read_names(run.path, config.clients))
     except (TopologyError, OSError, ValueError) as error:
@@ -66,9 +78,11 @@ def _edges(run: Run, config: RunConfig, notes: list[str]) -> list[list[int]]:
 
 
 def _mentioned(run: Run) -> list[list[int]]:
-    table = run.table("decisions").select("client", "peers")
-    pairs = {(min(k, p), max(k, p)) for k, peers in table.iter_rows() for p in peers or ()}
-    return [list(pair) for pair in sorted(pairs)]
+    """At most as many as are drawn."""
+    pairs = run.table("decisions").select("client", peer="peers").explode("peer").drop_nulls()
+    pairs = pairs.filter(pl.col("peer").is_between(0, run.config.clients - 1) & (pl.col("peer") != pl.col("client")))
+    ends = pairs.select(a=pl.min_horizontal("client", "peer"), b=pl.max_horizontal("client", "peer"))
+    return [list(pair) for pair in ends.unique().sort("a", "b").head(EDGES).iter_rows()]
 
 
 def _labels(config: RunConfig, notes: list[str]) -> tuple[list[list[int]] | None, list[str]]:

@@ -160,7 +160,7 @@ export class ExplorerView {
 // One row per neighbour: its risk, its interval, and the mean risk, which is what a random draw gets.
 function riskDrawing(data, at, width) {
   const stage = data.stages[at], names = data.peers.map(String), bound = data.bound ?? 1;
-  const rows = names.length, step = rows > 14 ? 19 : 26, top = 46, left = Math.min(96, 30 + 8 * Math.max(...names.map((n) => Math.min(n.length, 9))));
+  const rows = names.length, top = 46, step = rows > 14 ? 19 : Math.min(60, Math.max(26, (330 - top - 64) / rows)), left = Math.min(96, 30 + 8 * Math.max(...names.map((n) => Math.min(n.length, 9))));
   const height = top + rows * step + 64, x = scale(0, bound, left, width - 14), base = top + rows * step;
   const label = `Risks after ${stage.anchors} anchors: ${names.map((n, j) => `${n} ${fixed(stage.risks?.[j])}`).join(", ")}`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });

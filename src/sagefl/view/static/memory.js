@@ -18,7 +18,7 @@ function judged({ wealth, against, threshold }, j) {
 // A line for every neighbour over the rounds in which it was asked; beyond the dashed lines something is proven.
 export function memoryDrawing(data, at, width) {
   const { stages } = data, names = data.peers.map(String), needed = stages.at(-1).threshold;
-  const height = 330, left = 40, right = width - 34, top = 78, base = height - 44;
+  const height = 330, left = 40, right = width - 44, top = width < 420 ? 104 : 78, base = height - 44;
   const first = Math.min(...stages.flatMap((s) => s.since ?? [s.round]), stages[0].round), last = stages.at(-1).round;
   const reach = stages.flatMap((stage) => names.map((_, j) => judged(stage, j).value));
   const high = Math.max(needed * 1.3, ...reach) * 1.05, low = Math.min(-needed * 1.3, ...reach) * 1.05;
@@ -26,11 +26,11 @@ export function memoryDrawing(data, at, width) {
   const label = `What is remembered: ${names.map((name, j) => `${name} ${JUDGED[judged(stages[at], j).kind].text}`).join(", ")}`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
   drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, `What is remembered after round ${stages[at].round + 1}`));
-  drawing.append(lineKeys(Object.values(JUDGED).map(({ colour, dash, text }) => ["remembered", text, `stroke: ${colour}; stroke-dasharray: ${dash || "none"}`]), width));
+  const keys = Object.values(JUDGED).map(({ colour, dash, text }) => ["remembered", text, `stroke: ${colour}; stroke-dasharray: ${dash || "none"}`]);
+  drawing.append(lineKeys([...keys, ["mean", `needed: log(3d/δ) = ${fixed(needed, 2)}`]], width));
   const values = [...ticks(high, 4), ...ticks(-low, 4).slice(1).map((v) => -v)];
   for (const v of values) drawing.append(svg("g", { class: "axis" }, svg("line", { x1: left, x2: right, y1: y(v), y2: y(v), class: "gridline" }), svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, Number(Math.abs(v).toPrecision(4)))));
   for (const v of [needed, -needed]) drawing.append(svg("line", { x1: left, x2: right, y1: y(v), y2: y(v), class: "mean" }));
-  drawing.append(svg("text", { x: left + 4, y: y(needed) - 5, class: "small" }, `needed: log(3d/δ) = ${fixed(needed, 2)}`));
   const every = Math.ceil((last - first + 1) / 8);
   drawing.append(svg("g", { class: "axis" }, Array.from({ length: last - first + 1 }, (_, i) => first + i).filter((_, i) => i % every === 0).map((round) => svg("text", { x: x(round), y: base + 15, "text-anchor": "middle" }, round + 1)), svg("text", { x: (left + right) / 2, y: base + 33, "text-anchor": "middle", class: "title" }, width < 420 ? "round; up: log-capital for, down: against" : "round; upwards: log-capital for a neighbour, downwards: against it")));
   const ends = names.map((name, j) => {
@@ -40,7 +40,7 @@ export function memoryDrawing(data, at, width) {
     drawing.append(path);
     return points.length ? { name, x: points.at(-1)[0], y: points.at(-1)[1] } : null;
   });
-  drawing.append(svg("g", {}, apart(ends.filter(Boolean), base - 6).map((end) => svg("text", { x: end.x + 5, y: end.y + 4, class: "small strong" }, end.name.length > 4 ? `${end.name.slice(0, 3)}…` : end.name))));
+  drawing.append(svg("g", {}, apart(ends.filter(Boolean), base - 10).map((end) => svg("text", { x: end.x + 10, y: end.y + 4, class: "small strong" }, end.name.length > 4 ? `${end.name.slice(0, 3)}…` : end.name))));
   return drawing;
 }
 

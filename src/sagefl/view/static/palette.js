@@ -18,7 +18,7 @@ export const REASONS = {
 };
 
 export const GROUPS = {
-  certified: { colour: "#009E73", dash: "", text: "certified: the evidence proves the choice" },
+  certified: { colour: "#009E73", dash: "", text: "certified: somebody is taken or dropped by proof" },
   committed: { colour: "#0072B2", dash: "9 4", text: "committed: chosen without a certificate" },
   cost: { colour: "#E69F00", dash: "5 3", text: "cost: more evidence would not pay; a random draw" },
   exhausted: { colour: "#D55E00", dash: "8 3 2 3", text: "exhausted: all anchors used; a random draw" },

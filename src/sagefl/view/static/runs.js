@@ -124,7 +124,7 @@ export class RunsView {
     const only = this.#worlds.size === 1 ? el("p", { class: "caption" }, `${[...this.#worlds][0]}, ${seeds.length > 1 ? "seeds" : "seed"} ${seeds.join(", ")}`) : null;
     const rooms = [...new Set(runs.map((run) => run.headroom).filter(Boolean))];
     const explained = "Headroom: the better of oracle and local, minus rg. Capture: the share of it that a method gains over rg.";
-    const notes = rooms.length ? [...rooms, explained].map((text) => el("p", { class: "note" }, text)) : [];
+    const notes = [...fidelities(runs), ...(rooms.length ? [...rooms, explained] : [])].map((text) => el("p", { class: "note" }, text));
     return [only, dataTable("Runs and their progress", head, runs.map((run) => this.#row(run, captured))), ...notes];
   }
 
@@ -138,9 +138,10 @@ export class RunsView {
     const name = el("label", { class: "run" }, show, swatch(run.index), el("span", {}, run.label));
     const world = this.#worlds.size > 1 && run.clients ? el("span", { class: "note" }, `${worldText(run)}, seed ${run.seed}`) : null;
     const problems = run.problems.map((text) => el("p", { class: "problem" }, text));
+    const mark = run.fidelity ? el("span", { class: "note" }, kind(run)) : null;
     const { last } = run;
     return [
-      el("div", {}, name, world, problems), run.status, progress(run), ...(this.#going ? [left(run)] : []),
+      el("div", {}, name, mark, world, problems), run.status, progress(run), ...(this.#going ? [left(run)] : []),
       ...this.#measured.map(({ name, format }) => formatted(last[name], format)), ...(captured ? [run.capture ?? "–"] : []), percent(last.budget),
     ];
   }
@@ -163,6 +164,17 @@ export class RunsView {
 function measuredIn(runs) {
   const values = runs.filter((run) => run.last.mae !== undefined).length;
   return [...(values && values === runs.length ? [] : COLUMNS.measured), ...(values ? COLUMNS.values : [])];
+}
+
+// How true a method is to its paper, in short; the others are as published, or have none.
+function kind(run) {
+  const [word] = run.fidelity.split(":");
+  return word === "inspired by" ? "inspired by its paper, not ranked" : word;
+}
+
+function fidelities(runs) {
+  const marked = runs.filter((run) => run.fidelity).map((run) => `${run.method.split(":")[0]} is ${run.fidelity}.`);
+  return marked.length ? [...new Set(marked), "Methods without such a mark are as published, or have no paper."] : [];
 }
 
 function worldText(run) {

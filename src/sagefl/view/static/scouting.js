@@ -1,5 +1,5 @@
 // What a scout found: the verdict, whose model errs on whose samples with the groups found, and what the pilot came to.
-import { dataTable, el, fixed, foldedTable, labelled, onWidth, options, renew, replace, svg } from "./dom.js";
+import { dataTable, el, fixed, foldedTable, labelled, onWidth, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle, shade } from "./palette.js";
 import { Missing } from "./source.js";
 
@@ -82,7 +82,8 @@ export class ScoutView {
 
   #draw() {
     if (!this.#sheet || !this.#map.clientWidth) return;
-    const told = (receiver, peer, error) => replace(this.#pointed, receiver === peer ? `The model of ${peer} on its own samples: ${errs(error)}.` : `The model of ${peer} on the samples of ${receiver}: ${errs(error)}.`);
+    const ends = (receiver, peer) => this.#sheet.map_intervals?.[receiver][peer];
+    const told = (receiver, peer, error) => replace(this.#pointed, receiver === peer ? `The model of ${peer} on its own samples: ${errs(error, ends(receiver, peer))}.` : `The model of ${peer} on the samples of ${receiver}: ${errs(error, ends(receiver, peer))}.`);
     replace(this.#map, pairsDrawing(this.#sheet, this.#map.clientWidth, told));
     if (this.#sheet.arms.length) replace(this.#arms, armsDrawing(this.#sheet.arms, this.#arms.clientWidth, this.#arms.clientWidth > 420 ? 470 : 280));
   }
@@ -98,8 +99,9 @@ export class ScoutView {
   }
 }
 
-function errs(error) {
-  return error === null ? "not asked" : `errs on ${(100 * error).toFixed(0)} %`;
+function errs(error, ends) {
+  if (error === null) return "not asked";
+  return `errs on ${percent(error, 0)}${ends ? `, between ${percent(ends[0], 0)} and ${percent(ends[1], 0)} (95 % interval, Hoeffding)` : ""}`;
 }
 
 function mean(values) {
