@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log, sqrt
 from pathlib import Path
 from statistics import fmean, median
@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, StrictUndefined
-from judge_scout import read, references, scored
+from minutes_account import MinutesAccount
+from scout_account import ScoutAccount
 
 from sagefl.runs.config import RunConfig
 from sagefl.runs.environment import address
 from sagefl.runs.headroom import own_metric
 from sagefl.runs.intervals import share_interval, t_quantile
-from sagefl.study.account import primary_lines, title_of
+from sagefl.study.account import primary_lines
 from sagefl.study.comparing import Comparison, compare
 from sagefl.study.design import Design, Findings
 from sagefl.study.paper import PAPER
@@ -36,7 +37,6 @@ TEMPLATE = RESULTS / "README.template.md"
 MINUS = "\N{MINUS SIGN}"
 GAP = ("aq-128", "aq-128:ties=lowest-index")
 ONE_CELL = ("world", "dataset", "topology", "alpha", "method", "seed")
-SCORES = ("right", "unsure", '"choose" where there is nothing to choose', "headroom within its interval")
 
 
 class Cells:
@@ -95,10 +95,15 @@ class Worlds(Cells):
     def __init__(self, *folders: str) -> None:
         super().__init__(*folders)
         config = {r["world"]: RunConfig.model_validate_json(r["config"]) for r in self.rows}
+        self.config = config
         self.metric = {world: own_metric(c) for world, c in config.items()}
         self.grouped = [world for world, c in config.items() if c.world.shift != "none" and self.room(world) >= 3]
         self.harmful = [world for world in config if self.at("local", world) - self.best(world, "rg", "oracle") >= 2]
         self.alike = [world for world in config if abs(self.room(world)) <= 1]
+
+    def same(self, section: str, key: str) -> bool:
+        """Whether a setting is one for all worlds."""
+        return len({getattr(getattr(c, section), key) for c in self.config.values()}) == 1
 
     def at(self, method: str, world: str, metric: str | None = None) -> float:
         """Accuracy of a method in a world, in points, the mean over seeds."""
@@ -170,6 +175,12 @@ class Comparisons:
         return sorted((float(r["holm"]), *key) for key, r in self.rows.items() if r["primary"] == "0")
 
 
+def better_everywhere(worlds: Worlds, designs: Mapping[str, str], than: str, by: float = 1.0) -> list[str]:
+    """The designs that gain so many points over another in every world."""
+    gained = {name: [worlds.at(spec, w) - worlds.at(than, w) for w in worlds.metric] for spec, name in designs.items()}
+    return [name for name, gains in gained.items() if min(gains) >= by]
+
+
 def points(value: float, digits: int = 2) -> str:
     """Signed, with a true minus."""
     return f"{value:+.{digits}f}".replace("-", MINUS)
@@ -215,21 +226,15 @@ def answer(folders: Sequence[str]) -> Iterable[str]:
     return Findings.read(PAPER, [RESULTS / folder for folder in folders]).answer
 
 
-def verdicts(folder: str, file: str) -> list[str]:
-    """How scout's recorded verdicts on a study's worlds came out."""
-    return list(scored(read(RESULTS / "worlds" / file), references(RESULTS / folder / "cells.csv")))
+def scout(file: str, folder: str) -> ScoutAccount:
+    """Verdicts that were recorded in a file, against the references among a study's cells."""
+    return ScoutAccount(RESULTS / file, RESULTS / folder / "cells.csv")
 
 
-def shares(folder: str, file: str) -> list[str]:
-    """Of scout's verdicts the right ones, the unsure ones, those that chose in vain, and the intervals that held."""
-    told = [line.split(": ", 1)[1] for line in verdicts(folder, file) if line.split(":")[0] in SCORES]
-    return [line.replace("%", " %") for line in told]
-
-
-def misses(folder: str, file: str) -> str:
-    """The worlds in which scout was wrong or unsure."""
-    found = [line.split(";")[0].split(maxsplit=1) for line in verdicts(folder, file) if line[:5] in ("WRONG", "unsur")]
-    return " ".join(f"{mark.capitalize()}: {said}." for mark, said in found if ", seed" in said)
+def best_where_alike(worlds: Worlds) -> float:
+    """The largest gain over gossip of any rule that pulls one model, where there is nothing to choose."""
+    rules = {r["method"] for r in worlds.rows} - {"rg", "local", "oracle", "d-psgd"}
+    return max(worlds.gain(rule, world) for rule in rules for world in worlds.alike)
 
 
 def better(worlds: Worlds, method: str, rivals: Iterable[str]) -> list[str]:
@@ -292,45 +297,51 @@ def levels(folder: str) -> list[str]:
     for c in (c for c in compare(findings.records, findings.trial) if c.primary):
         low, high = c.difference.interval(findings.trial.level)
         probes = cells.probes(c.method, world=str(c.world))
-        inside = "inside" if low > -0.5 and high < 0.5 else "not inside"
+        inside = "inside half a point" if low > -0.5 and high < 0.5 else "not inside half a point"
+        if c.difference.standard_error is None:
+            inside = "too few for an interval"
         cheap = "at most" if probes <= 0.02 else "more than"
         lines.append(
-            f"- {c.world}: {interval(c, findings.trial.level)} points over {c.difference.seeds} seeds, {inside} half a "
-            f"point; probes {percent(probes)} of the models' bytes, {cheap} the 2 % that were allowed."
+            f"- {c.world}: {interval(c, findings.trial.level)} points over {c.difference.seeds} seeds, {inside}; "
+            f"probes {percent(probes)} of the models' bytes, {cheap} the 2 % that were allowed."
         )
     return lines
 
 
-def times(folder: str) -> list[str]:
-    """The measure of the primary comparison, a row per world and a column per method."""
-    findings = found(folder)
-    trial, measure = findings.trial, findings.trial.primary[0].measure
-    rows = [["", *map(trial.show, trial.methods)], ["---"] * (1 + len(trial.methods))]
-    for world in trial.worlds:
-        seen = [list(findings.ours.by_seed(world, m, measure).values()) for m in trial.methods]
-        rows.append([str(world), *(f"{fmean(v):.1f} ({len(v)})" if v else "" for v in seen)])
-    return [f"{title_of(measure)}, mean (seeds that got there):", "", *(f"| {' | '.join(row)} |" for row in rows)]
+def minutes(folder: str) -> MinutesAccount:
+    """What a study of time came to."""
+    return MinutesAccount(found(folder))
 
 
 def situations() -> str:
     """The table of README: three kinds of worlds, what to use there, and what that brought."""
     worlds, peers, home = Worlds("worlds"), Worlds("culprits"), "sage-m:outside=home"
-    gains, level, harm = (
+    gains, level, tried, harm = (
         worlds.over("gain", method, among)
-        for method, among in ((home, worlds.grouped), ("sage-m", worlds.alike), (home, worlds.harmful))
+        for method, among in (
+            (home, worlds.grouped),
+            ("sage-m", worlds.alike),
+            (home, worlds.alike),
+            (home, worlds.harmful),
+        )
     )
+    pilots = scout("culprits/scout.csv", "culprits")
+    (chose, told), (blind, poisoned) = pilots.chose("noise", "never trained"), pilots.chose("poison")
     share = median(worlds.over("capture", home, worlds.grouped))
     asked = max(worlds.over("asked", home, worlds.grouped))
     noise = [peers.gain(home, w) for w in peers.metric if w != "poison"]
     known = f"{share:.0%} of what knowing the groups brings, for {asked:.1%} more bytes at most"
     rows = [
         ("everybody learns the same", "*nothing to choose*", "`rg`",
-         f"`sage-m` ends {span(level, 1)} points from gossip in {len(level)} worlds: nothing lost, nothing won"),
+         f"`sage-m` ends {span(level, 1)} points from gossip in {len(level)} worlds, `{home}` {span(tried, 1)}: "
+         "nothing to win"),
         ("clients come in groups", "*choose*", f"`{home}`",
          f"{points(median(gains), 0)} points over gossip, median of {len(gains)} worlds ({span(gains, 0)}), {known}"),
-        ("neighbours harm", "*stay at home*", f"`local`, or `{home}`",
+        ("averaging with anybody makes your model worse", "*stay at home*", f"`local`, or `{home}`",
          f"{span(harm, 0)} points over gossip in {len(harm)} worlds"),
-        ("some peers are bad", "", f"`{home}`",
+        ("some peers are bad",
+         f"*choose* in {chose} of {told} pilots; with poison behind honest answers in {blind} of {poisoned}",
+         f"`{home}`",
          f"{span(noise, 1)} points over gossip if they publish noise or never trained; "
          f"{points(peers.gain(home, 'poison'), 1)} if they answer well and hand over poison"),
     ]  # fmt: skip
@@ -397,8 +408,20 @@ def render(template: str) -> str:
         Comparisons,
         Configuration,
     )
-    words = (lines, shares, misses, better, median, all_below, level_in, far_off, same_gini)
-    running = (state, primary, gaps, levels, times)
+    words = (
+        lines,
+        scout,
+        better,
+        median,
+        all_below,
+        level_in,
+        far_off,
+        same_gini,
+        span,
+        best_where_alike,
+        better_everywhere,
+    )
+    running = (state, primary, gaps, levels, minutes)
     return environment.from_string(template).render(
         **{function.__name__: function for function in (*given, *words, *running)},
         **{

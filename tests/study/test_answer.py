@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from tiny_study import results
 
 from sagefl.runs.config import RunConfig
+from sagefl.settings import nested
+from sagefl.study.claims import Verdict
 from sagefl.study.collect import Record
 from sagefl.study.design import Findings
+from sagefl.study.judging import Judged
 from sagefl.study.paper import PAPER, audit
+from sagefl.study.published import as_large_as_printed, published
 from sagefl.study.report import claims_markdown
 from sagefl.study.results import Result
 
@@ -54,7 +60,7 @@ def test_ours_stands_beside_theirs() -> None:
 def test_headroom_is_what_more_models_a_round_give() -> None:
     none = findings({"rg": scores(0.40, 0.95), "d-psgd": scores(0.402, 0.945), "average-all": scores(0.39, 0.951)})
     assert "D-PSGD -0.50 to +0.20, Average -1.00 to +0.10" in none.answer[0]
-    assert "nothing for a selector to win" in none.answer[0]
+    assert "a hint, no proof, that a selector has nothing to win" in none.answer[0]
     assert none.answer[1].startswith("What was run: 3 cells")
     some = findings({"rg": scores(0.40, 0.95), "d-psgd": scores(0.42, 0.95)})
     assert "up to 2.00 points above gossip" in some.answer[0]
@@ -80,7 +86,44 @@ def test_smaller_runs_do_not_pretend_to_be_the_printed_ones() -> None:
         assert "own standard" not in text
         assert "reproduced as printed" not in text
     stand_in = [replace(r, config=RunConfig.parse({"data": {"dataset": "fmnist-mini"}})) for r in printed.records]
-    assert not Findings(PAPER, stand_in).at_scale
+    assert not Findings(PAPER, stand_in).large
+
+
+def test_a_smaller_cell_concerns_the_claims_that_read_it_and_no_others() -> None:
+    """The published numbers taken as runs; one method in one configuration is run smaller, or gives other numbers."""
+    configs = {name: RunConfig.parse({"data": {"dataset": name}}) for name in ("fmnist", "cifar10")}
+    whole = [
+        Record(r.configuration, r.method, configs[r.configuration.dataset], dict(r.values)) for r in published().rows
+    ]
+    one = next(r for r in whole if r.method == "pens")
+
+    def judged(**changed: Any) -> list[Judged]:
+        return Findings(PAPER, [replace(r, **changed) if r is one else r for r in whole]).judged
+
+    before, after = judged(), judged(config=RunConfig.parse({"rounds": 150}))
+    moved = {b.claim.id for b, a in zip(before, after, strict=True) if b.printed != a.printed}
+    assert moved == {a.claim.id for a in after if a.printed.verdict in (Verdict.SO_HERE, Verdict.NOT_HERE)}
+    assert Verdict.REPRODUCED in {a.printed.verdict for a in after}
+    reading = set()
+    for factor in (0.0, 10.0):
+        others = judged(values={metric: factor * value for metric, value in one.values.items()})
+        reading |= {b.claim.id for b, o in zip(before, others, strict=True) if b.printed != o.printed}
+    assert moved == reading
+    small = Findings(PAPER, [replace(r, config=RunConfig.parse({"rounds": 150})) if r is one else r for r in whole])
+    assert "95 of 96 cells at the printed scale" in small.answer[4]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"training.epochs": 2}, {"training.optimizer": "sgd"}, {"training.batch_size": 32},
+        {"training.precision": "bfloat16"}, {"training.max_batches": 8}, {"rounds": 150}, {"clients": 20},
+        {"model.name": "mlp"}, {"data.dataset": "fmnist-mini"},
+    ],
+)  # fmt: skip
+def test_whatever_changes_training_makes_another_scale(changed: dict[str, Any]) -> None:
+    assert as_large_as_printed(RunConfig.parse({"data": {"dataset": "cifar10"}}))
+    assert not as_large_as_printed(RunConfig.parse(nested({"data.dataset": "cifar10"} | changed)))
 
 
 def test_upper_rows_stand_in_the_tables_and_are_never_the_best() -> None:

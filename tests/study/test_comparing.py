@@ -299,7 +299,7 @@ def test_methods_only_inspired_by_a_paper_are_marked_and_not_compared() -> None:
     findings = Findings(replace(BEYOND, trial=trial, charts=[]), rows, provenance=["sagefl study mine.toml"])
     against, methods = (sheet for sheet in sheets(findings) if sheet.title in ("Against rg", "Methods"))
     assert {row[0] for row in against.rows} == {"pens", "sage-os"}
-    assert list(against.standing) == ["Adapted from their papers: pens."]
+    assert list(against.caveats) == ["Adapted from their papers: pens."]
     assert [row[0] for row in methods.rows] == ["rg", "pens", "sage-os", "cfns-lite (not ranked)"]
     assert methods.note.endswith("Only inspired by their papers, not ranked: cfns-lite.")
     first = 'primary = {method = "cfns-lite", against = "rg", measure = "client"}\n'

@@ -168,6 +168,13 @@ def test_a_mistake_is_refused_in_a_sentence_before_anything_runs(right: str, min
         Design.read(mine)
 
 
+def test_a_rule_that_remembers_is_not_studied_on_anchors_in_a_fixed_order(mine: Path) -> None:
+    mine.write_text(MINE.replace("network.drop = 0.2", 'data.anchor_order = "fixed"'), encoding="utf-8")
+    assert any(cell.config.data.anchor_order == "fixed" for cell in Design.read(mine).cells)
+    with pytest.raises(SageflError, match=r"world 'even, unreliable': sage-m remembers .* use anchor_order = shuffle"):
+        Design.read(mine, methods=["+sage-m"])
+
+
 def test_what_is_no_study(tmp_path: Path, mine: Path) -> None:
     for source, preset, said in (
         ("papr", None, "no study 'papr', did you mean 'paper'"),

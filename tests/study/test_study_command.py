@@ -46,7 +46,8 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     for arguments, said in (
         (["--preset", "smke"], "did you mean 'smoke'"),
         (["--alphas", "x"], "--alphas takes numbers separated by commas, got 'x'"),
-        (["--seeds", "1-x"], "--seeds takes numbers"),
+        (["--seeds", "1-x"], "--seeds takes whole numbers as 1-5 or 1,4,9, got '1-x'"),
+        (["--seeds", "5-1"], "--seeds takes whole numbers as 1-5 or 1,4,9, got '5-1'"),
         (["--rounds", "0"], "rounds: Input should be greater than or equal to 1"),
         (["--set", "data.alpa=1"], "did you mean 'alpha'"),
         (["--from", str(tmp_path)], "cannot read"),

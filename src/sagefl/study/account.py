@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..methods.standing import ranked, standing
+from ..methods.fidelity import caveats, ranked
 from ..runs.intervals import Estimate, share_interval
 from .canvas import INK, Drawn, colour, drawing, marker, save, tidy
 from .comparing import (
@@ -42,7 +42,7 @@ class Sheet(NamedTuple):
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str
-    standing: Sequence[str] = ()  # the part of it that a screen shows, too: which methods are not their papers'
+    caveats: Sequence[str] = ()  # the part of it that a screen shows, too: which methods are not their papers'
 
 
 def title_of(measure: str) -> str:
@@ -207,9 +207,9 @@ def _against(made: Sequence[Comparison], trial: Trial) -> Sheet:
 
 
 def _marked(sheet: Sheet, methods: Sequence[str], trial: Trial) -> Sheet:
-    """With a word on which of its methods are not quite their papers'."""
-    said = standing(methods, trial.show)
-    return sheet._replace(note=" ".join([sheet.note, *said]), standing=said)
+    """Adds which of its methods deviate from their papers."""
+    said = caveats(methods, trial.show)
+    return sheet._replace(note=" ".join([sheet.note, *said]), caveats=said)
 
 
 def _at(world: object) -> str:
@@ -246,12 +246,14 @@ def _refuted(findings: Findings) -> Sheet | None:
         rows.append((trial.show(r.method), *map(str, (r.seen, r.checked, r.refuted)), *shares))
     heads = ("method", "decisions seen", "certified", "refuted", "share", "95 % interval", "of all seen")
     note = (
-        "Anchors are drawn from one pool again and again, so certificates after the first round are approximate. "
+        "Anchors are drawn from one pool again and again: certificates that assume anchors independent of the models "
+        "are approximate after the first round; those of a rule that remembers are about that pool, not other data. "
         "*seen*: the decisions of rounds that end with an evaluation; certificates of other rounds, where a method "
         "may give most of them, were not checked. *refuted*: on the receiver's evaluation data, scored as the rule "
         "scores its probes, the certified peer is worse than the neighbourhood's mean (of trimmed gossip: somebody "
         "who was dropped is better than it); a small evaluation set errs, too. Intervals are exact for independent "
-        "decisions, which those of one run are not quite; delta is about the last column."
+        "decisions, which those of one run are not quite; delta is about the last column, and for a rule that "
+        "remembers about its whole run."
     )
     return Sheet("Certificates on evaluation data", heads, rows, note) if rows else None
 

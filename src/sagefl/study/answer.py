@@ -58,7 +58,8 @@ def _headroom(findings: Findings) -> str | None:
         if (of := [gain.points for gain in gains if gain.method == method])
     )
     verdict = (
-        "less than a point above gossip, which the paper itself calls a tie: there is nothing for a selector to win"
+        "less than a point above gossip, which the paper itself calls a tie: a hint, no proof, that a selector has "
+        "nothing to win"
         if largest < TIE
         else f"up to {largest:.2f} points above gossip: more models a round do help"
     )
@@ -94,8 +95,14 @@ def _verdicts(findings: Findings) -> str:
 def by_one_run(findings: Findings) -> str:
     """Verdicts on the first run of every cell; by the paper's own standard only where they are of its scale."""
     counted = count([j.printed for j in findings.judged])
-    if findings.at_scale:
+    large, all_of_them = len(findings.large.rows), len(findings.ours.rows)
+    if large == all_of_them:
         return f"By the paper's own standard, one run a cell: {counted}."
+    if large:
+        return (
+            f"One run a cell, {large} of {all_of_them} cells at the printed scale; claims that read others reproduce "
+            f"nothing: {counted}."
+        )
     return f"One run a cell, at this scale and not the printed one, which reproduces nothing: {counted}."
 
 

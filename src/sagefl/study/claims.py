@@ -174,7 +174,7 @@ class Untestable:
     why: str
 
     def tables(self, published: Results) -> Finding:
-        """Say so."""
+        """The reason why not."""
         return Finding(Verdict.UNTESTABLE, self.why)
 
 
@@ -391,7 +391,7 @@ class Exactly:
     value: float
 
     def runs(self, ours: Results, published: Results) -> Finding:
-        """One seed suffices."""
+        """Judged by a single seed already."""
         found = _replicate(self.measure, ours, published)
         if found is None:
             return _missing(self.measure)
@@ -407,7 +407,7 @@ class NotRun:
     why: str
 
     def runs(self, ours: Results, published: Results) -> Finding:
-        """Say so."""
+        """The reason why not."""
         return Finding(Verdict.NOT_RUNS, self.why)
 
 
@@ -432,11 +432,11 @@ class All:
         self.tests = tests
 
     def tables(self, published: Results) -> Finding:
-        """On the tables."""
+        """All tests on the tables, joined."""
         return self.joined([t.tables(published) for t in self.tests])  # type: ignore[union-attr]
 
     def runs(self, ours: Results, published: Results) -> Finding:
-        """On runs."""
+        """All tests on runs, joined."""
         return self.joined([t.runs(ours, published) for t in self.tests])  # type: ignore[union-attr]
 
     def joined(self, findings: Sequence[Finding]) -> Finding:

@@ -18,9 +18,10 @@ from typing import Any
 
 import polars as pl
 
+from ..reading import returned_by
 from ..runs.columns import Column, columns, schema
 from ..runs.config import RunConfig
-from ..runs.environment import address, changed_files, is_older, made_of
+from ..runs.environment import address, asked_once, changed_files, is_certain, is_older, made_of
 from ..runs.files import write_text
 from ..runs.rundir import RunDirectory
 from ..runs.summary import summarise
@@ -59,8 +60,11 @@ class Record:
     @cached_property
     def changed(self) -> tuple[str, ...]:
         """The parts of it that have changed since it was made, by name; nothing where it would be made the same now."""
-        parts = () if self.at == address(self.config) else tuple(made_of(self.config)) or ("round loop",)
-        return (*parts, *changed_files(self.files, self.config))
+        made, data = made_of(self.config), f"data {self.config.data.dataset}"
+        parts = () if self.at == address(self.config) and is_certain(made) else tuple(made) or ("round loop",)
+        if data in self.files and self.files[data] != returned_by(data):
+            parts = (*parts, data)  # nobody's function is called for a row of a table
+        return (*dict.fromkeys(parts), *changed_files(self.files, self.config))
 
 
 def measure_names() -> list[str]:
@@ -79,7 +83,8 @@ def _of_worlds() -> list[Column[Any]]:
 
 def collect(cells: Iterable[Cell], folder: Path) -> list[Record]:
     """The records of those cells that are finished."""
-    return [_of_run(cell, RunDirectory(cell.folder(folder))) for cell in cells if done(cell, folder)]
+    with asked_once():
+        return [_of_run(cell, RunDirectory(cell.folder(folder))) for cell in cells if done(cell, folder)]
 
 
 def _of_run(cell: Cell, run: RunDirectory) -> Record:

@@ -121,7 +121,7 @@ class Findings:
     @cached_property
     def ours(self) -> Results:
         """The records as results."""
-        return Results(replace(r.result, values=with_both(r.values)) for r in self.records)
+        return _results(self.records)
 
     @property
     def trial(self) -> Trial:
@@ -135,14 +135,14 @@ class Findings:
         return self.design.published()
 
     @cached_property
-    def at_scale(self) -> bool:
-        """Whether all of it was run at the scale of what stands beside it."""
-        return not self.published or all(as_large_as_printed(r.config) for r in self.records)
+    def large(self) -> Results:
+        """Those that were run at the scale of what stands beside them."""
+        return _results([r for r in self.records if not self.published or as_large_as_printed(r.config)])
 
     @cached_property
     def judged(self) -> list[Judged]:
         """A verdict on every claim."""
-        return judge(self.design.claims, self.published, self.ours or None, at_scale=self.at_scale)
+        return judge(self.design.claims, self.published, self.ours or None, large=self.large)
 
     @cached_property
     def answer(self) -> list[str]:
@@ -190,6 +190,10 @@ class Findings:
     def write(self, out: Path) -> Path:
         """Everything into a folder; returns the file to open first."""
         return write_report(self, out)
+
+
+def _results(records: Sequence[Record]) -> Results:
+    return Results(replace(r.result, values=with_both(r.values)) for r in records)
 
 
 def _sentence(text: str) -> str:

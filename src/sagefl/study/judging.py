@@ -26,10 +26,13 @@ class Judged:
 _ELSEWHERE = {Verdict.REPRODUCED: Verdict.SO_HERE, Verdict.NOT_REPRODUCED: Verdict.NOT_HERE}
 
 
-def judge(claims: Sequence[Claim], published: Results, ours: Results | None, *, at_scale: bool = True) -> list[Judged]:
+def judge(
+    claims: Sequence[Claim], published: Results, ours: Results | None, *, large: Results | None = None
+) -> list[Judged]:
     """All verdicts on every claim; without runs of ours, those by runs are `cells missing`.
 
-    Runs that are not `at_scale`, the one that was published, reproduce nothing, whatever comes out.
+    `large` are those of our runs that are of the published scale, by default all. A claim that reads any other
+    reproduces nothing, whatever comes out: that shows where leaving the others out makes another finding of it.
     """
     none = Finding(Verdict.MISSING, "no runs")
     judged = []
@@ -37,8 +40,11 @@ def judge(claims: Sequence[Claim], published: Results, ours: Results | None, *, 
         runs = printed = none
         if ours or isinstance(claim.run_test, NotRun):
             runs = claim.run_test.runs(ours or Results(), published)
-            printed = as_printed(claim.run_test, ours.of_seed(ours.seeds[0]), published) if ours else runs
-            if not at_scale:
+            printed = runs
+        if ours:
+            seed = ours.seeds[0]
+            printed = as_printed(claim.run_test, ours.of_seed(seed), published)
+            if large is not None and printed != as_printed(claim.run_test, large.of_seed(seed), published):
                 printed = replace(printed, verdict=_ELSEWHERE.get(printed.verdict, printed.verdict))
         judged.append(Judged(claim, claim.table_test.tables(published), runs, printed))
     return judged

@@ -34,7 +34,7 @@ class Cell:
         return f"{self.configuration} {self.method} seed {self.seed}"
 
     def folder(self, cells: Path) -> Path:
-        """Where it is run."""
+        """The folder in which it is run."""
         return cells / self.address
 
     @cached_property

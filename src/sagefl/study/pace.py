@@ -55,7 +55,7 @@ class Pace:
         self.running[cell.name] = share
 
     def finished(self, cell: Cell, seconds: float) -> None:
-        """It is done."""
+        """A cell is done."""
         self._worked += self._left.pop(cell.name, 0.0) * (1 - self._resumed.get(cell.name, 0.0))
         self.running.pop(cell.name, None)
         self.finished_now += 1

@@ -59,8 +59,8 @@ def counterpart(configuration: Configuration) -> Configuration:
 
 
 def as_large_as_printed(config: RunConfig) -> bool:
-    """Whether a run is of the printed scale, which is what a config has by default, and on the printed data."""
-    scales = [(c.clients, c.rounds, c.training.max_batches, c.model.name) for c in (config, RunConfig())]
+    """Whether a run is trained as the printed ones, which is what a config says by default, and on the printed data."""
+    scales = [(c.clients, c.rounds, c.training, c.model) for c in (config, RunConfig())]
     return scales[0] == scales[1] and config.data.dataset not in STAND_INS
 
 

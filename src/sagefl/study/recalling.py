@@ -63,6 +63,11 @@ def gather(folders: Iterable[Path]) -> dict[Path, list[Record]]:
     return found
 
 
+def beside(out: Path) -> list[Path]:
+    """Folders of earlier accounts of a study: that to be written, and those whose names begin as its name."""
+    return [path.parent for path in sorted(out.parent.glob(f"{out.name}*/cells.csv"))]
+
+
 def newest(records: Iterable[Record]) -> list[Record]:
     """Each config once in each world, made by the code of now where it is there."""
     found: dict[object, Record] = {}

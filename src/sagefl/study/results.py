@@ -104,7 +104,7 @@ class Results:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Ascending."""
+        """The seeds, in ascending order."""
         return tuple(sorted({r.seed for r in self.rows}))
 
     def value(self, configuration: Configuration, method: str, metric: str, seed: int) -> float | None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..references import script_hidden
 from ..runs.config import Execution, RunConfig
+from ..runs.environment import asked_once
 from ..runs.rundir import RunDirectory
 from ..signals import stoppable
 from .errors import InterruptedStudyError
@@ -56,7 +57,7 @@ class Watcher(Protocol):
         """It has done this many rounds."""
 
     def finished(self, cell: Cell, seconds: float) -> None:
-        """It is done."""
+        """A cell is done."""
 
     def failed(self, failure: Failure) -> None:
         """It cannot be finished."""
@@ -71,7 +72,8 @@ def run_cells(
     cells: Sequence[Cell], folder: Path, watcher: Watcher, *, jobs: int = 1, execution: Execution | None = None
 ) -> list[Failure]:
     """Run what is not done yet and return what failed. `execution` applies where cells are run one at a time."""
-    todo = [cell for cell in cells if not done(cell, folder)]
+    with asked_once():
+        todo = [cell for cell in cells if not done(cell, folder)]
     if not todo:
         return []
     folder.mkdir(parents=True, exist_ok=True)

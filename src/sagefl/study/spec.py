@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ..methods.standing import ranked
+from ..errors import UsageError
+from ..methods.fidelity import ranked
 from ..runs.config import RunConfig, checked, merged, read_toml
 from ..runs.sections import ConfigError
 from ..selection.registry import nearest
@@ -25,7 +26,22 @@ from .errors import StudyError
 from .matrix import Cell
 from .results import Configuration
 
-SHIPPED = ("paper", "gap", "beyond", "confirmation", "worlds", "further", "culprits", "ablations", "level", "time")
+if TYPE_CHECKING:
+    from ..methods import Method
+
+SHIPPED = (
+    "paper",
+    "gap",
+    "beyond",
+    "confirmation",
+    "worlds",
+    "further",
+    "culprits",
+    "ablations",
+    "misses",
+    "level",
+    "time",
+)
 ALIKE = "two worlds look the same in tables: give each of [[worlds]] a name of its own"
 _AXES = {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.alpha"}  # of a grid, by name
 _TOLD = {"data.dataset", "data.alpha", "topology", "topology.kind"}  # keys that tell worlds apart without a name
@@ -132,12 +148,10 @@ class Spec(_Keys):
 
     def check(self) -> None:
         """Refuse what could only fail after the runs."""
-        from ..methods import method
-
         staged = [spec for stage in self.stages for spec in stage.methods]
         for spec in (*self.methods, *staged):
             id, options = parse_method(spec)
-            method(id, **options)
+            _made(id, options)
         if sorted(self.order) != ["methods", "seeds", "worlds"]:
             raise StudyError(f"order names methods, worlds and seeds once each, got {', '.join(self.order)}")
         names = [world.name for world in self._worlds()]
@@ -238,10 +252,18 @@ class Spec(_Keys):
         own = {"seed": seed, "method": {"id": id, "options": options}}
         try:
             config = RunConfig.parse(merged(merged(merged(self.base, world.keys), own), overrides))
-        except ConfigError as error:
+            if config.data.anchor_order == "fixed":
+                _made(id, options).asked_in("fixed")
+        except (ConfigError, UsageError) as error:
             raise StudyError(f"world {world.name!r}: {error}" if world.name else str(error)) from None
         at = Configuration(config.data.dataset, config.topology.kind, config.data.alpha, world.name)
         return Cell(at, method, config)
+
+
+def _made(id: str, options: Mapping[str, Any]) -> Method:
+    from ..methods import method
+
+    return method(id, **options)
 
 
 def _place(planned: tuple[list[int], str, _World, int]) -> list[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from ..methods.standing import ranked, standing
+from ..methods.fidelity import caveats, ranked
 from ..runs.intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
 from .results import UPPER, Configuration, Results, show_method
@@ -176,15 +176,15 @@ def _filled(plan: TablePlan, ours: Results, published: Results) -> Table:
     used = [c for c in plan.columns if any(_has(c, ours, published, at) for at in configurations)]
     rows = [(at, tuple(_entry(c, ours, published, at) for c in used)) for at in configurations]
     means = tuple(_mean(c, ours, published, configurations) for c in used)
-    caption = " ".join((plan.caption, *_standing(used)))
+    caption = " ".join((plan.caption, *_caveats(used)))
     return Table(plan.name, plan.title, caption, tuple(used), tuple(rows), means)
 
 
-def _standing(columns: Sequence[TableColumn]) -> list[str]:
+def _caveats(columns: Sequence[TableColumn]) -> list[str]:
     """Which methods are not quite their papers', and which compete with nobody."""
     shown = list(dict.fromkeys(c.method for c in columns))
     upper = [show_method(m) for m in shown if m in UPPER]
-    said = standing(shown, show_method)
+    said = caveats(shown, show_method)
     return [*said, f"Upper rows, many models a round, not ranked: {', '.join(upper)}."] if upper else said
 
 

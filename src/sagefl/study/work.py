@@ -38,7 +38,7 @@ class _Rounds:
         self._say(int(record["round"]) + 1)
 
     def end(self, summary: Mapping[str, Any] | None) -> None:
-        """Nothing more to say."""
+        """Nothing is said at the end."""
 
 
 class Ended(NamedTuple):
