@@ -35,7 +35,8 @@ def main() -> None:
     every = sorted(asking + silent)
     middle, late = statistics.median(every), every[int(0.95 * len(every))]
     print(f"a decision of degree {DEGREE}: median {1e3 * middle:.3f} ms, 95th percentile {1e3 * late:.3f} ms")
-    print(f"of the {len(asking)} that ask: {1e3 * statistics.median(asking):.3f} ms; limit {1e3 * MOST_SECONDS:g} ms")
+    asks = f"of {len(every)} decisions {len(asking)} ask"
+    print(f"{asks}: median {1e3 * statistics.median(asking):.3f} ms; limit {1e3 * MOST_SECONDS:g} ms")
     seconds = training()
     share = CLIENTS * statistics.fmean(every) / seconds
     print(f"training of {CLIENTS} clients: {seconds:.2f} s a round; decisions on average: {share:.2%} of it; limit 1 %")

@@ -80,7 +80,9 @@ def plain(track: Track, **options: bool) -> Lap:
             x, y = x[order], y[order]
             for start in range(0, len(x), BATCH):
                 optimiser.zero_grad()
-                loss(model(x[start : start + BATCH]), y[start : start + BATCH]).backward()
+                with torch.autocast("cpu", torch.bfloat16, enabled=track.lower):
+                    value = loss(model(x[start : start + BATCH]), y[start : start + BATCH])
+                value.backward()
                 optimiser.step()
         if number < track.rounds:  # the others exchange between epochs as well
             _gossip(models, [int(rng.choice(peers)) for peers in neighbours])
@@ -224,7 +226,10 @@ CONTESTANTS: dict[str, Callable[[Track], Lap]] = {
     "plain-fused": plain_fused,
     "fluke": fluke,
     "gossipy": gossipy,
+    "sagefl-bf16": sagefl,
+    "plain-fused-bf16": plain_fused,
 }
+LOWER = "-bf16"  # how names of those end that train in bfloat16
 
 
 def main() -> None:
@@ -243,7 +248,7 @@ def main() -> None:
         time.perf_counter = time.process_time  # sagefl's own stopwatch reads it too
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
-    track = Track.build(args.dataset, args.clients, args.rounds, args.cores)
+    track = Track.build(args.dataset, args.clients, args.rounds, args.cores, lower=args.name.endswith(LOWER))
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):  # the peers' progress bars
         lap = CONTESTANTS[args.name](track)
     args.out.write_text(json.dumps(asdict(lap) | {"speed": lap.speed}))

@@ -52,7 +52,16 @@ class Track:
     cores: int
 
     @classmethod
-    def build(cls, dataset: str, clients: int, rounds: int, cores: int, model: str = "peers.track:Cnn") -> Track:
+    def build(
+        cls,
+        dataset: str,
+        clients: int,
+        rounds: int,
+        cores: int,
+        model: str = "peers.track:Cnn",
+        *,
+        lower: bool = False,
+    ) -> Track:
         data = load(dataset)
         data = replace(data, test_x=data.test_x[:TEST_IMAGES], test_y=data.test_y[:TEST_IMAGES])
         document = {
@@ -62,14 +71,22 @@ class Track:
             "data": {"dataset": dataset, "partition": "iid"},  # equal shards: a client-epoch is the same work for all
             "topology": {"kind": "er"},
             "model": {"name": model},
-            "training": {"learning_rate": RATE, "batch_size": BATCH, "epochs": 1, "mixing": MIXING},
+            "training": {
+                "learning_rate": RATE, "batch_size": BATCH, "epochs": 1, "mixing": MIXING,
+                "precision": "bfloat16" if lower else "float32",
+            },
             "evaluation": {"every": 10_000, "subset": 0, "mechanisms": False, "losses": "none"},
-        }
+        }  # fmt: skip
         return cls(World.build(RunConfig.parse(document), data), rounds, cores)
 
     @property
     def clients(self) -> int:
         return self.world.clients
+
+    @property
+    def lower(self) -> bool:
+        """Whether forward passes are in bfloat16."""
+        return self.world.config.training.precision == "bfloat16"
 
     def shards(self) -> list[tuple[Tensor, Tensor]]:
         """Every client's training samples as tensors ready to be trained on."""
