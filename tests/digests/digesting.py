@@ -62,9 +62,9 @@ def run_parts(run: Path) -> Parts:
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     tables = {name: pl.read_parquet(run / f"{name}.parquet") for name in ("metrics", "decisions", "clients")}
     shares = {
-        "metrics": {"accuracy": summary["accuracy"]},
+        "metrics": {"accuracy": summary["accuracy"]} if "accuracy" in summary else {},  # of values there is none
         "decisions": {"certified": summary["certified"]},
-        "clients": {"client": summary["client"]},
+        "clients": {"client": summary["client"]} if "client" in summary else {},
     }
     found = {name: part(_content(table), table.height, **shares[name]) for name, table in tables.items()}
     last = max((run / "checkpoint").glob("round-*"))

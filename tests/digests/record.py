@@ -36,7 +36,7 @@ def main() -> None:
     torch.set_num_threads(1)
     held, every = recorded(), cases(methods())
     seals = sealed()
-    trained = held["trained"].setdefault(here(), {})
+    trained = held["trained"].get(here(), {})
     with tempfile.TemporaryDirectory() as folder:
         lab = Lab(Path(folder))
         for name, case in every.items():
@@ -46,6 +46,8 @@ def main() -> None:
                 if name.startswith("run: ") and (why := seal(seals, here(), name, found)) is not None:
                     raise SystemExit(why)
                 place[name] = found
+    if trained:
+        held["trained"][here()] = trained
     for place in (held["pure"], *held["trained"].values()):
         for name in [name for name in place if name not in every]:
             del place[name]

@@ -40,11 +40,12 @@ def versions_of(case: str) -> dict[str, int]:
     else:
         arguments = ALIKE[name][0] if name in ALIKE else RUNS["uninterrupted" if name == "resumed" else name]
         method = arguments[arguments.index("--method") + 1].partition(":")[0]
-    model = "encoder-decoder" if "model.name=encoder-decoder" in arguments else "mlp"
+    data = arguments[arguments.index("--dataset") + 1] if "--dataset" in arguments else "fmnist-mini"
+    model = next((a.removeprefix("model.name=") for a in arguments if a.startswith("model.name=")), "mlp")
     return {
         "round loop": versions.LOOP,
         f"method {method}": versions.METHODS.get(method, 1),
-        "data fmnist-mini": versions.DATASETS.get("fmnist-mini", 1),
+        f"data {data}": versions.DATASETS.get(data, 1),
         f"model {model}": versions.MODELS.get(model, 1),
     }
 

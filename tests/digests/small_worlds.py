@@ -84,6 +84,20 @@ RUNS: dict[str, list[str]] = {
     "stale peers, sage-os": [
         "--method", "sage-os", *ONE, *_set(*LIARS, "network.misbehaviour=stale", "network.stale=2", "network.churn=.5"),
     ],
+    "async clock, sage-e": ["--method", "sage-e", *ONE, *_set("clock.network=phones", "clock.schedule=async")],
+    "deadline clock, rg": [
+        "--method", "rg", *ONE, *_set("clock.network=phones", "clock.schedule=deadline", "clock.deadline=.3"),
+    ],
+    "regression, sage-e": ["--method", "sage-e", *ONE, *_set("data.task=regression")],
+    "own loss, sage-e": ["--method", "sage-e", *ONE, *_set("data.loss=own_code:cost")],
+    "owners, aq-128": [
+        "--method", "aq-128", "--dataset", "own_code:owned", *ONE, "--clients", "6", *_set("data.partition=owners"),
+    ],
+    "batch norm, d-psgd": ["--method", "d-psgd", *ONE, *_set("model.name=own_code:Normed", "model.options={}")],
+    "exchanged buffers, rg": [
+        "--method", "rg", *ONE, *_set("model.name=own_code:Normed", "model.options={}", "model.buffers=exchanged"),
+    ],
+    "bfloat16, rg": ["--method", "rg", *ONE, *_set("training.precision=bfloat16")],
     "uninterrupted": ["--method", "sage-e", *ONE, *LONG],
 }  # fmt: skip
 ALIKE: dict[str, tuple[list[str], str]] = {  # carried out otherwise, with the numbers of another run
