@@ -32,20 +32,5 @@ for name in wanted:
 print(f"{len(wanted)} modules imported")
 PYTHON
 
-work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
-sagefl="$home/venv/bin/sagefl"
-world=(--clients 4 --rounds 2 --eval-every 1 --set model.name=mlp --set topology.kind=complete)
-"$sagefl" decide examples/losses.csv > "$work/decided"
-"$sagefl" run --method sage-os "${world[@]}" --out "$work/runs/one"
-"$sagefl" compare "${world[@]}" --methods rg,sage-e --out "$work/runs/two"
-"$sagefl" replay "$work/runs/one" --lambda 0,2e-3 > "$work/replayed"
-"$sagefl" report "$work/runs/one" -o "$work/report.html"
-"$sagefl" swarm --nodes 2 --rounds 1 --set model.name=mlp --out "$work/swarm"
-timeout 60 "$sagefl" view "$work/runs/one" --no-browser --port 0 > "$work/viewed" 2>&1 &
-viewer=$!
-for _ in $(seq 100); do grep -q http "$work/viewed" && break; sleep 0.2; done
-address="$(grep -o 'http://[^ ]*' "$work/viewed" | head -n 1)"
-"$home/venv/bin/python" -c "import sys, urllib.request as r; assert r.urlopen(sys.argv[1], timeout=20).status == 200" "$address"
-kill "$viewer"
+tools/first_steps.sh "$home/venv/bin"
 echo "the lowest versions work: $home/lowest.txt"

@@ -10,19 +10,12 @@ quiet=(--quiet --disable-pip-version-check)
 tests=(-m pytest --noconftest -q -p no:cacheprovider)
 
 flower() {
-  local bin=build/flower/bin work
+  local bin=build/flower/bin
   test -x "$bin/python" || "$python" -m venv build/flower
   "$bin/pip" install "${quiet[@]}" "$(grep '^torch==' constraints.txt)" -e ".[flower,node,view]" pytest pytest-timeout
   "$bin/pip" check
   "$bin/python" "${tests[@]}" tests/flower
-  work="$(mktemp -d)"
-  local world=(--clients 4 --rounds 1 --eval-every 1 --set model.name=mlp --set topology.kind=complete)
-  "$bin/sagefl" run --method sage-os "${world[@]}" --quiet --out "$work/one"
-  "$bin/sagefl" compare "${world[@]}" --methods rg,sage-e --out "$work/two"
-  "$bin/sagefl" swarm --nodes 2 --rounds 1 --set model.name=mlp --out "$work/swarm"
-  "$bin/sagefl" report "$work/one" -o "$work/report.html"
-  "$bin/sagefl" view --help > "$work/help"
-  rm -rf "$work"
+  tools/first_steps.sh "$bin"
   echo "beside Flower: $("$bin/pip" list 2>/dev/null | grep -E '^(flwr|protobuf|grpcio|typer|rich) ' | tr -s ' ' | tr '\n' ' ')"
 }
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from doc_pages import ROOT
@@ -14,6 +18,8 @@ QUICK = {
     "knowing.py": (),
     "memory.py": (),
     "node.py": ("--seconds", "2", "--rounds", "1"),
+    "starting.py": ("--quick",),
+    "precision.py": ("--quick",),
 }
 
 
@@ -24,3 +30,49 @@ def test_a_benchmark_runs(script: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert any(character.isdigit() for character in done.stdout)
+
+
+@pytest.fixture(scope="module")
+def peers() -> ModuleType:
+    """The script of the race; beside it lies a package of the same name."""
+    spec = spec_from_file_location("peers_script", ROOT / "benchmarks" / "peers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
+    return module
+
+
+def laps(**speeds: float) -> dict[str, list[dict[str, float]]]:
+    return {name.replace("_", "-"): [{"speed": speed}] * 3 for name, speed in speeds.items()}
+
+
+def test_the_race_is_judged_against_the_fastest_loop_at_equal_precision(peers: ModuleType) -> None:
+    found = laps(sagefl=15.0, plain=7.0, plain_fused=10.0, fluke=8.0, sagefl_bf16=25.0, plain_fused_bf16=12.5)
+    assert peers.verdicts(found) == [
+        "In float32 against the fastest alternative (plain-fused): 1.50 x; target 2 x: missed.",
+        "In bfloat16 against the fastest alternative (plain-fused-bf16): 2.00 x; target 2 x: met.",
+    ]
+    assert peers.verdicts(laps(sagefl=15.0)) == ["No alternative took part."]
+
+
+def test_sagefl_runs_at_every_precision_that_somebody_chosen_has(peers: ModuleType) -> None:
+    assert peers.entrants(peers.NAMES) == list(peers.NAMES)
+    assert peers.entrants(["gossipy"]) == ["sagefl", "gossipy"]
+    assert peers.entrants(["plain-fused-bf16"]) == ["sagefl-bf16", "plain-fused-bf16"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sagefl", "plain-fused", "sagefl-bf16", "plain-fused-bf16"])
+def test_a_contestant_runs(name: str, tmp_path: Path) -> None:
+    track = ["--dataset", "fmnist-mini", "--clients", "3", "--rounds", "1", "--cores", "1"]
+    command = [sys.executable, "-m", "peers.contestants", name, *track, "--out", str(tmp_path / "lap.json")]
+    done = subprocess.run(command, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    lap = json.loads((tmp_path / "lap.json").read_text())
+    assert (lap["epochs"], lap["all_epochs"]) == (3, 6)
+    assert lap["accuracy"] > 0.3

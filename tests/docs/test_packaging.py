@@ -171,6 +171,17 @@ def test_it_installs_in_a_clean_environment(version: str, kind: str, built: dict
     assert decided.endswith("Pull ada: certified by the evidence (384 evaluations).\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_first_steps_work_on_every_python(version: str, built: dict[str, Path], tmp_path: Path) -> None:
+    """decide, run, compare, replay, report, swarm and view; `make test-lowest` does the same on the oldest versions."""
+    home = tmp_path / "venv"
+    done(interpreter(version), "-m", "venv", str(home))
+    pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt"]
+    done(*pip, f"{built['wheel']}[sim,study,node,view]")
+    assert f"the first steps work: Python {version}." in done(ROOT / "tools" / "first_steps.sh", home / "bin")
+
+
 # What it loads on a system that is not POSIX --------------------------------------------------------------------------
 
 POSIX = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog")

@@ -45,6 +45,17 @@ def test_it_begins_with_a_picture_and_a_conclusion_that_was_computed() -> None:
     assert found["scout"] in text(FIRST_HOUR)
 
 
+def test_it_says_what_it_is_for_before_it_gives_figures_and_explains_the_rules_it_names() -> None:
+    beginning = README[: README.index("make demo")]
+    first, *_ = beginning.removeprefix("# sagefl").strip().split("\n\n")
+    assert not re.search(r"\d|!\[", first)
+    for rule in (f"`{RECOMMENDED}` ", "`sage-os` "):
+        assert rule in beginning
+    more = README[README.index("## More") :]
+    for page in ("howto/scout.md", "howto/flower.md"):
+        assert f"(docs/{page})" in more
+
+
 def test_the_table_of_situations_is_what_was_measured() -> None:
     sys.path.insert(0, str(ROOT / "tools"))
     try:
@@ -55,7 +66,8 @@ def test_the_table_of_situations_is_what_was_measured() -> None:
 
 
 def test_it_stays_short() -> None:
-    assert len(README.split()) < 1200
+    assert len(README.split()) < 870
+    assert len(README.splitlines()) < 228 / 2
 
 
 def test_the_targets_that_the_pages_name_exist() -> None:

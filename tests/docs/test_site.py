@@ -133,7 +133,7 @@ def test_search_works_when_the_site_is_opened_as_files(site: Path, browser: Any)
     for name in ("index.html", "howto/scout.html"):
         page = browser.new_page()
         page.goto((site / name).as_uri())
-        page.fill(".md-search__input", "headroom")
+        page.locator(".md-search__input").press_sequentially("headroom")  # it listens to keys
         page.wait_for_selector(".md-search-result__link")
         assert int(page.inner_text(".md-search-result__meta").split()[0]) > 3
         page.locator(".md-search-result__link").first.click()
