@@ -21,6 +21,7 @@ from ..learning.training import LocalTraining
 from ..reading import watched
 from ..references import METHODS, is_reference, load
 from ..selection import Selector
+from ..selection.fidelity import cited_by
 from ..selection.options import check_options, help_texts
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.registry import build, discover, nearest, selectors
@@ -34,7 +35,7 @@ class Method:
 
     id: ClassVar[str] = ""
     rule: ClassVar[type[Selector]]
-    citation: ClassVar[str] = ""
+    citation: ClassVar[str] = ""  # see `Selector.citation`
     evidence: ClassVar[str] = ""  # what it asks of peers
     communication: ClassVar[str] = ""  # models merged / transferred per client-round
     needs_truth: ClassVar[bool] = False  # a reference that knows what no rule can: only a simulator can tell it
@@ -50,6 +51,8 @@ class Method:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "citation" not in cls.__dict__ and (cited := cited_by(cls.__module__)):
+            cls.citation = cited
         if cls.__dict__.get("id"):
             Method.registered[cls.id] = cls
 
