@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .errors import UsageError
+from .errors import SageflError, UsageError, said
 from .reading import watched
 
 SELECTORS, METHODS, MODELS = "sagefl.selectors", "sagefl.methods", "sagefl.models"
@@ -45,8 +45,15 @@ def _offered(path: tuple[str, ...]) -> Any:
     return entry_points()
 
 
-def load(reference: str) -> Any:
-    """What the reference names; whatever the user's module raises while it is imported is raised."""
+def load(what: str, reference: str, mistake: type[SageflError] = UsageError, hint: str = "") -> Any:
+    """What the reference of a user's `what` names; whatever its module raises while it is imported is a `mistake`."""
+    try:
+        return _named(reference)
+    except Exception as error:
+        raise mistake(f"cannot load {what} {reference!r}: {said(error)}{hint}") from error
+
+
+def _named(reference: str) -> Any:
     if not is_reference(reference):
         raise UsageError(f"{reference!r} is not of the form module:name or file.py:name")
     place, _, name = reference.partition(":")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import UsageError
@@ -84,3 +84,11 @@ def nested(options: dict[str, Any]) -> dict[str, Any]:
                 )
         inner[name] = value
     return result
+
+
+def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The inverse of `nested`: every value of nested sections under its dotted name."""
+    found: dict[str, Any] = {}
+    for name, inner in document.items():
+        found |= flat(inner, f"{prefix}{name}.") if isinstance(inner, Mapping) else {f"{prefix}{name}": inner}
+    return found

@@ -110,7 +110,7 @@ def test_the_embedded_file_is_small_and_its_licence_lies_beside_it() -> None:
 
 
 def test_a_damaged_installation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_MINI_DIGEST", "0" * 64)
+    monkeypatch.setitem(catalogue._DIGESTS, "fmnist-mini", "0" * 64)
     with pytest.raises(DataError, match=r"expected 0000.*reinstall sagefl"):
         load()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sagefl.data import DataError
-from sagefl.data.idx import parse_idx
+from sagefl.data.catalogue import parse_idx
 
 
 def encode(x: np.ndarray) -> bytes:

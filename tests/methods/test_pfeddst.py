@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sagefl.exchange import Sizes, account
-from sagefl.learning.alternating import Alternating
 from sagefl.learning.tasks import Train
+from sagefl.learning.training import Alternating
 from sagefl.methods import method
 from sagefl.methods.pfeddst import PFedDSTRule
 from sagefl.runs.config import Execution, RunConfig

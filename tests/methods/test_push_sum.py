@@ -10,7 +10,7 @@ from rows import Rows, finished, pushed
 from scipy.stats import chisquare
 
 from sagefl.exchange.push_sum import PushSum
-from sagefl.learning.alternating import Alternating
+from sagefl.learning.training import Alternating
 from sagefl.methods import method
 from sagefl.methods.dfedpgp import DFedPGPRule
 from sagefl.selection import Reason

@@ -15,12 +15,11 @@ from small_runs import ROUGH, CrashAfter, CrashError, config, differing, files, 
 
 from sagefl.data import Dataset
 from sagefl.learning import devices
-from sagefl.learning.alternating import Alternating
 from sagefl.learning.devices import DeviceError
 from sagefl.learning.models import ModelError
 from sagefl.learning.stacked import MOST, clients_that_fit
 from sagefl.learning.tasks import Answer, Evaluate, Gram, InspectModels, MixBlocks, Score, Tally, Train
-from sagefl.learning.training import LocalTraining
+from sagefl.learning.training import Alternating, LocalTraining
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection.scoring import scoring

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 
 from sagefl.data import places
-from sagefl.learning.alternating import Alternating
+from sagefl.learning.training import Alternating
 from sagefl.methods import method
 from sagefl.runs.config import RunConfig
 from sagefl.study.errors import StudyError

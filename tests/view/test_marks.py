@@ -15,9 +15,8 @@ from watched_pages import Watched
 
 from sagefl.methods import methods
 from sagefl.selection.fidelity import ADAPTED, INSPIRED
-from sagefl.view.marks import marked
 from sagefl.view.report import report_page, write_page
-from sagefl.view.shelf import Shelf
+from sagefl.view.shelf import Shelf, marked
 
 
 def test_every_adapted_or_inspired_method_is_marked_and_no_other() -> None:
@@ -28,7 +27,7 @@ def test_every_adapted_or_inspired_method_is_marked_and_no_other() -> None:
 
 
 def test_rules_are_marked_without_torch() -> None:
-    code = "import sys\nfrom sagefl.view.marks import marked\nassert marked('pens')\nsys.exit('torch' in sys.modules)"
+    code = "import sys\nfrom sagefl.view.shelf import marked\nassert marked('pens')\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

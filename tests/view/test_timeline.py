@@ -13,7 +13,7 @@ from sagefl.simulation.simulator import Simulator
 from sagefl.view import tables
 from sagefl.view.report import _frozen
 from sagefl.view.shelf import Run
-from sagefl.view.timeline import timeline
+from sagefl.view.tables import timeline
 from sagefl.view.unfolding import unfold
 
 

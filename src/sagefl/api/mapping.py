@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runs.findings import ARMS, arm
-from ..study.canvas import INK, MUTED, drawing, inline, save, tidy
+from ..study.canvas import INK, MUTED, drawing, handed_over, inline, save, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,14 +23,7 @@ INKS = ("#999999", "#0072B2", "#D55E00")  # of the arms
 
 def drawn_map(scouting: Scouting, path: Path | str | None = None) -> Figure:
     """The figure, written to `path` if one is given; notebooks show it."""
-    figure = _figure(scouting)
-    if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150, facecolor="white")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=100, facecolor="white")
-    setattr(figure, "_repr_png_", picture.getvalue)  # noqa: B010 (notebooks show figures of pyplot only)
-    return figure
+    return handed_over(_figure(scouting), path)
 
 
 def map_page(scouting: Scouting) -> str:

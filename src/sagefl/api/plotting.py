@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -12,7 +11,7 @@ import polars as pl
 from ..errors import UsageError
 from ..runs.columns import BYTES
 from ..selection.registry import nearest
-from ..study.canvas import colour, drawing, marker, tidy
+from ..study.canvas import colour, drawing, handed_over, marker, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,13 +49,7 @@ def curves(results: Results, metric: str, path: Path | str | None, over: Over = 
         title = f"{metric} by {over}"
         axes.set_title(f"{title}, mean and range of {len(results.seeds)} seeds" if len(results.seeds) > 1 else title)
         axes.legend()
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png", dpi=100)
-    setattr(figure, "_repr_png_", picture.getvalue)  # noqa: B010 (notebooks show figures of pyplot only)
-    return figure
+        return handed_over(figure, path)
 
 
 def _looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:

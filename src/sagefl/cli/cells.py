@@ -28,8 +28,9 @@ def carry_out(study: Study, screen: Console, *, quiet: bool, **how: Any) -> None
     for absence in study.absent():
         screen.print(f"{absence}.\nWays to get it:\n{absence.ways}")
     if old := study.outdated():
-        parts = ", ".join(sorted({part for record in old for part in record.changed}))
-        screen.print(f"{len(old)} known cells made before {parts} changed: run again, their rows replaced")
+        from ..study.collect import changed_parts
+
+        screen.print(f"{len(old)} known cells made before {changed_parts(old)} changed: run again, their rows replaced")
     with Progress(screen, study.folder, quiet=quiet) as progress:
         study.run(watch=progress.follow, **how)
 

@@ -118,11 +118,6 @@ class Clockwork:
         found = [(time, client) for time, _, kind, client, _ in self._events if kind == "trained"]
         return [Trained(client, time) for time, client in sorted(found)]
 
-    @property
-    def acting(self) -> list[int]:
-        """Clients in their scripts."""
-        return sorted(self._acts)
-
     # Steps of a script --------------------------------------------------------------------------------------------
 
     def _step(self, client: int, _: int) -> Ended | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +25,6 @@ from ..selection.registry import add_entry_points
 from .dataset import Dataset
 from .errors import DataError
 from .files import Contents, FileDataset, RawFile
-from .idx import parse_idx
 from .sotu import ALPHABET, SOTU
 from .user import FunctionDataset
 from .ways import apt, archive, check_archive, download, download_archive, folder_of, members, npm
@@ -62,47 +62,55 @@ def _entry(name: str, offered: Any) -> NamedDataset:
 # The embedded subset --------------------------------------------------------------------------------------------------
 
 _FOLDER = Path(str(resources.files(__package__) / "embedded"))
-_MINI_DIGEST = "b3fa62eba020cd60a399fb4817407641e6f79044c703028ef76a07ea41cc397c"
+_DIGESTS = {
+    EMBEDDED: "b3fa62eba020cd60a399fb4817407641e6f79044c703028ef76a07ea41cc397c",
+    EXCERPT: "ea333b2c3c87a2a5f54d7ae3355e87abca817520e2085e5a5372c824ea72d035",
+}
 
 
-def _embedded() -> Dataset:
-    with np.load(_FOLDER / f"{EMBEDDED}.npz", allow_pickle=False) as part:
-        mini = Dataset(
-            EMBEDDED,
-            train_x=part["train_x"],
-            train_y=part["train_y"].astype(np.int64),
-            test_x=part["test_x"],
-            test_y=part["test_y"].astype(np.int64),
-            classes=10,
-        )
-    if mini.digest != _MINI_DIGEST:
+def _shipped(name: str, classes: int) -> Dataset:
+    with np.load(_FOLDER / f"{name}.npz", allow_pickle=False) as part:
+        train, test = (part["train_x"], part["train_y"]), (part["test_x"], part["test_y"])
+        made = Dataset.from_arrays(name, *train, *test, classes, part.get("owners"))
+    if made.digest != _DIGESTS[name]:
         raise DataError(
-            f"the embedded {EMBEDDED} has digest {mini.digest}; expected {_MINI_DIGEST}. "
+            f"the embedded {name} has digest {made.digest}; expected {_DIGESTS[name]}. "
             "The installation is damaged: reinstall sagefl"
         )
-    return mini
+    return made
 
 
-MINI = FunctionDataset(EMBEDDED, "10,000 + 2,000 images of Fashion-MNIST, shipped with sagefl", _embedded, _FOLDER)
-
-
-_SPEECH_DIGEST = "ea333b2c3c87a2a5f54d7ae3355e87abca817520e2085e5a5372c824ea72d035"
-
-
-def _speech() -> Dataset:
-    with np.load(_FOLDER / f"{EXCERPT}.npz", allow_pickle=False) as part:
-        mini = Dataset.from_arrays(
-            EXCERPT, part["train_x"], part["train_y"], part["test_x"], part["test_y"], len(ALPHABET), part["owners"]
-        )
-    if mini.digest != _SPEECH_DIGEST:
-        raise DataError(f"the embedded {EXCERPT} has digest {mini.digest}; expected {_SPEECH_DIGEST}: reinstall sagefl")
-    return mini
-
-
-SPEECH = FunctionDataset(EXCERPT, "an excerpt of sotu: 12 speakers, 400 windows of 32 letters each", _speech, _FOLDER)
+MINI = FunctionDataset(
+    EMBEDDED, "10,000 + 2,000 images of Fashion-MNIST, shipped with sagefl", partial(_shipped, EMBEDDED, 10), _FOLDER
+)
+SPEECH = FunctionDataset(
+    EXCERPT,
+    "an excerpt of sotu: 12 speakers, 400 windows of 32 letters each",
+    partial(_shipped, EXCERPT, len(ALPHABET)),
+    _FOLDER,
+)
 
 
 # MNIST and its drop-in replacements -----------------------------------------------------------------------------------
+
+
+def parse_idx(raw: bytes, what: str) -> NDArray[np.uint8]:
+    """The array in an IDX file of unsigned bytes: a type code, a number of axes, their lengths, then the bytes.
+
+    `what` names the file in errors.
+    """
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != 0x08:
+        raise DataError(f"{what}: starts with {raw[:4].hex() or 'nothing'}; expected an IDX file of bytes (000008..)")
+    axes = raw[3]
+    start = 4 + 4 * axes
+    if len(raw) < start:
+        raise DataError(f"{what}: {len(raw)} bytes, too short for a header of {axes} axes; the file is truncated")
+    shape = struct.unpack(f">{axes}I", raw[4:start])
+    size = int(np.prod(shape, dtype=object))
+    if len(raw) - start != size:
+        raise DataError(f"{what}: {len(raw) - start} bytes of content; expected {size} for shape {shape}")
+    # A copy, because an array over `bytes` is read-only and torch warns about those.
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape).copy()
 
 
 def _decode_idx(name: str, raw: dict[str, bytes]) -> Dataset:

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import said
 from ..reading import note_returned, watched
 from ..references import is_reference, load
 from .dataset import Dataset
@@ -156,13 +155,8 @@ def from_tuple(name: str, arrays: Sequence[Any]) -> Dataset:
 def _resolve(reference: str) -> Callable[[], Any]:
     if not is_reference(reference):
         raise DataError(f"{reference!r} is not of the form module:function")
-    try:
-        target: Any = load(reference)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        raise DataError(
-            f"cannot load dataset {reference!r}: {said(error)}. "
-            "Expected a function in a module in the current folder or an installed one"
-        ) from error
+    hint = ". Expected a function in a module in the current folder or an installed one"
+    target: Any = load("dataset", reference, DataError, hint)
     if not callable(target):
         raise DataError(f"{reference} is a {type(target).__name__}; expected a function that returns the data")
     return target  # type: ignore[no-any-return]

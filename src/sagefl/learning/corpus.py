@@ -5,7 +5,7 @@ An array that lies in a file stays there: workers map the same file instead of g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any
@@ -66,13 +66,18 @@ def as_input(rows: Tensor, *, image: bool = True) -> Tensor:
     return rows.long() if rows.dtype in WIDENED else rows
 
 
+def each(x: Any, change: Callable[[Tensor], Any]) -> Any:
+    """What a model is given, with every tensor of it changed."""
+    if isinstance(x, Tensor):
+        return change(x)
+    if isinstance(x, dict):
+        return {name: change(tensor) for name, tensor in x.items()}
+    return tuple(map(change, x))
+
+
 def sliced(x: Any, part: Any) -> Any:
     """Some samples of what a model is given."""
-    if isinstance(x, Tensor):
-        return x[part]
-    if isinstance(x, dict):
-        return {name: tensor[part] for name, tensor in x.items()}
-    return tuple(tensor[part] for tensor in x)
+    return each(x, lambda tensor: tensor[part])
 
 
 def split(x: Any, sizes: list[int]) -> Sequence[Any]:
@@ -87,11 +92,7 @@ def split(x: Any, sizes: list[int]) -> Sequence[Any]:
 
 def placed(x: Any, device: torch.device) -> Any:
     """What a model is given, on another device."""
-    if isinstance(x, Tensor):
-        return x.to(device)
-    if isinstance(x, dict):
-        return {name: tensor.to(device) for name, tensor in x.items()}
-    return tuple(tensor.to(device) for tensor in x)
+    return each(x, lambda tensor: tensor.to(device))
 
 
 def model_input(x: npt.NDArray[Any]) -> Any:

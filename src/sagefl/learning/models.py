@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import SageflError, said
+from ..errors import SageflError
 from ..reading import watched
 from ..references import MODELS as GROUP
 from ..references import load
@@ -231,10 +231,7 @@ def _import(name: str) -> Callable[..., nn.Module]:
     if ":" not in name:
         known = [name for name in models() if "@" not in name]  # those are classes of this session
         raise ModelError(f"unknown model {name!r}{nearest(name, known)}; known: {', '.join(known)}, or module:callable")
-    try:
-        return cast("Callable[..., nn.Module]", load(name))
-    except Exception as error:  # whatever a user's module raises while it is imported
-        raise ModelError(f"cannot load model {name!r}: {said(error)}") from error
+    return cast("Callable[..., nn.Module]", load("model", name, ModelError))
 
 
 def check_model(model: nn.Module) -> None:

@@ -53,10 +53,6 @@ class AverageAll(Method):
 
     id: ClassVar[str] = "average-all"
     rule = LocalOnly
-    citation: ClassVar[str] = (
-        "H. B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas. Communication-Efficient Learning of Deep "
-        "Networks from Decentralized Data. AISTATS 2017. arXiv:1602.05629"
-    )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "K - 1 / K - 1"
     fidelity: ClassVar[str] = "adapted: no server, every client counts alike, heads stay local"

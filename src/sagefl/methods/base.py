@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from ..errors import UsageError, said
+from ..errors import UsageError
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
 from ..reading import watched
 from ..references import METHODS, is_reference, load
 from ..selection import Selector
+from ..selection.fidelity import cited_by
 from ..selection.options import check_options, help_texts
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.registry import build, discover, nearest, selectors
@@ -34,7 +35,7 @@ class Method:
 
     id: ClassVar[str] = ""
     rule: ClassVar[type[Selector]]
-    citation: ClassVar[str] = ""
+    citation: ClassVar[str] = ""  # see `Selector.citation`
     evidence: ClassVar[str] = ""  # what it asks of peers
     communication: ClassVar[str] = ""  # models merged / transferred per client-round
     needs_truth: ClassVar[bool] = False  # a reference that knows what no rule can: only a simulator can tell it
@@ -50,6 +51,8 @@ class Method:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "citation" not in cls.__dict__ and (cited := cited_by(cls.__module__)):
+            cls.citation = cited
         if cls.__dict__.get("id"):
             Method.registered[cls.id] = cls
 
@@ -154,10 +157,7 @@ def _referred(reference: str, known: dict[str, type[Method]]) -> type[Method]:
     place, _, name = reference.partition(":")
     if place in known:
         raise UsageError(f"options are written name=value, got {name!r}")
-    try:
-        found = load(reference)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        raise UsageError(f"cannot load method {reference!r}: {said(error)}") from error
+    found = load("method", reference)
     if isinstance(found, type) and issubclass(found, Method):
         return found
     if isinstance(found, type) and issubclass(found, Selector):

@@ -38,10 +38,6 @@ class Choco(Method):
 
     id: ClassVar[str] = "choco"
     rule = DPSGD
-    citation: ClassVar[str] = (
-        "A. Koloskova, S. U. Stich, M. Jaggi. Decentralized Stochastic Optimization and Gossip Algorithms with "
-        "Compressed Communication. ICML 2019. arXiv:1902.00340"
-    )
     evidence: ClassVar[str] = "none (neighbours' degrees)"
     communication: ClassVar[str] = "d / d, compressed"
     fidelity: ClassVar[str] = "adapted: a local epoch of Adam is the step, heads stay local"

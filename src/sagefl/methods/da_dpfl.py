@@ -88,10 +88,6 @@ class DaDPFL(DisPFL):
     """Sparse models that grow sparser; fresh models of the same round."""
 
     id: ClassVar[str] = "da-dpfl"
-    citation: ClassVar[str] = (
-        "Q. Long, Q. Wang, C. Anagnostopoulos, D. Bi. Decentralized Personalized Federated Learning based on a "
-        "Conditional 'Sparse-to-Sparser' Scheme. IEEE TNNLS 2025. arXiv:2404.15943"
-    )
     communication: ClassVar[str] = "k..2k / k..2k, sparse"
     fidelity: ClassVar[str] = (
         "adapted: fresh models come on top of the mix, pruning begins at a given share of the run, heads are neither "

@@ -171,10 +171,6 @@ class DFCA(Method):
 
     id: ClassVar[str] = "dfca"
     rule = AllNeighbours
-    citation: ClassVar[str] = (
-        "J. Kirch, S. Becker, T. Koketsu Rodrigues, S. Harmeling. DFCA: Decentralized Federated Clustering Algorithm. "
-        "2025. arXiv:2510.15300"
-    )
     evidence: ClassVar[str] = "none (neighbours' cluster numbers)"
     communication: ClassVar[str] = "d / d, whole models"
     fidelity: ClassVar[str] = (

@@ -12,7 +12,7 @@ Ours. Out-neighbours are k = 2 uniform draws among the active neighbours. A clie
 parameters and mixes with weights p_ij w_j / w_i, which is the same step (`sagefl.exchange.push_sum`); gradient steps
 (Adam) then act on z, where the paper's act on u and so move z by 1 / w as much. On a link with delay the older block
 arrives with the present weight, so that no weight is lost. Each phase is a pass over the epoch's batches
-(`sagefl.learning.alternating`). Traffic is counted in the sender's row: the shared block and one weight (4 bytes,
+(`sagefl.learning.training`). Traffic is counted in the sender's row: the shared block and one weight (4 bytes,
 control) per out-neighbour.
 """
 
@@ -23,8 +23,7 @@ from typing import ClassVar
 
 from ..exchange import ExchangeLayer
 from ..exchange.push_sum import PushSum
-from ..learning.alternating import Alternating
-from ..learning.training import LocalTraining
+from ..learning.training import Alternating, LocalTraining
 from ..selection import Deciding, Draws, Exchange, Hood, Reason, State
 from ..selection.ranking import sample
 from ..selection.uniform_neighbours import UniformNeighbours
@@ -50,10 +49,6 @@ class DFedPGP(Method):
 
     id: ClassVar[str] = "dfedpgp"
     rule = DFedPGPRule
-    citation: ClassVar[str] = (
-        "Y. Liu, Y. Shi, Q. Li, B. Wu, X. Wang, L. Shen. Decentralized Directed Collaboration for Personalized "
-        "Federated Learning. CVPR 2024. arXiv:2405.17876"
-    )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "k / k, pushed"
     fidelity: ClassVar[str] = "adapted: gradient steps act on the de-biased parameters"

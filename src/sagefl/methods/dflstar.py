@@ -83,10 +83,6 @@ class DFLStar(Method):
 
     id: ClassVar[str] = "dflstar-lite"
     rule = DFLStarRule
-    citation: ClassVar[str] = (
-        "B. Soltani et al. DFLStar: A Decentralized Federated Learning Framework with Self-Knowledge Distillation and "
-        "Participant Selection. CIKM 2024"
-    )
     evidence: ClassVar[str] = "all neighbours' last layers"
     communication: ClassVar[str] = "k / k"
     fidelity: ClassVar[str] = "inspired by: only the abstract is public, and its sign is our reading"

@@ -61,10 +61,6 @@ class DisPFL(Method):
 
     id: ClassVar[str] = "dispfl"
     rule = UniformNeighbours
-    citation: ClassVar[str] = (
-        "R. Dai, L. Shen, F. He, X. Tian, D. Tao. DisPFL: Towards Communication-Efficient Personalized Federated "
-        "Learning via Decentralized Sparse Training. ICML 2022. arXiv:2206.00187"
-    )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "k / k, sparse"
     fidelity: ClassVar[str] = "adapted: heads are neither masked nor mixed, regrowth by the last batch's gradient"

@@ -26,13 +26,13 @@ loss does not rise (also in the released code), `average=uniform` counts all mod
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ..exchange import ExchangeLayer
-from ..exchange.whole import WholeModels
+from ..exchange import ExchangeLayer, Mix, Sizes, Traffic, account
+from ..learning.tasks import MixBlocks, Tasks
 from ..selection import (
     ME,
     Deciding,
@@ -48,9 +48,10 @@ from ..selection import (
     State,
     option,
 )
-from ..selection.outcome import CONTINUE, Fired
+from ..selection.outcome import CONTINUE, Fired, Outcome
 from ..selection.ranking import best
 from ..selection.requests import Peer
+from ..selection.scoring import Scoring
 from .base import Method
 
 Growing = Generator[Request, Any, tuple[Peer, ...]]
@@ -151,15 +152,26 @@ class _Rewards:
         return [float(loss) for loss in answers]
 
 
+class WholeModels(ExchangeLayer):
+    """Whole models instead of shared blocks: heads move and merge, too."""
+
+    beyond: ClassVar[str] = "averages whole models (it would work with its option models=shared)"
+
+    def mix(self, tasks: Tasks, round: int, mixes: Mapping[int, Mix]) -> None:
+        """Carry the mixing out."""
+        tasks.map([MixBlocks(client, round, mix.own, mix.pulls, whole=True) for client, mix in mixes.items()])
+
+    def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
+        """Every model that moves is a whole one."""
+        plain = account(outcome, asked, sizes)
+        return replace(plain, models=plain.transferred * sizes.full_model)
+
+
 class DPFL(Method):
     """Average whole models with a collaboration set, searched by a randomised greedy every other round."""
 
     id: ClassVar[str] = "dpfl"
     rule = DPFLRule
-    citation: ClassVar[str] = (
-        "S. Kharrat, M. Canini, S. Horvath. DPFL: Decentralized Personalized Federated Learning. AISTATS 2025. "
-        "arXiv:2406.06520"
-    )
     evidence: ClassVar[str] = "full models of all candidates, every P rounds"
     communication: ClassVar[str] = "|S|-1 / d in the first search, |S|-1 / |first S|-1 in later ones, 0 / 0 between"
     fidelity: ClassVar[str] = "adapted: candidates are neighbours, everybody averages at once what was published"

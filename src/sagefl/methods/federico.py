@@ -181,10 +181,6 @@ class Federico(Method):
 
     id: ClassVar[str] = "federico"
     rule = FedericoRule
-    citation: ClassVar[str] = (
-        "Y. Sui, J. Wen, Y. Lau, B. L. Ross, J. C. Cresswell. Find Your Friends: Personalized Federated Learning with "
-        "the Right Collaborators. FL-NeurIPS 2022. arXiv:2210.06597"
-    )
     evidence: ClassVar[str] = "per-sample losses of M full models on the anchor pool"
     communication: ClassVar[str] = "M / M, and M gradients back"
     fidelity: ClassVar[str] = "adapted: shares come from held-out anchors, owners train plainly on their own samples"

@@ -77,10 +77,6 @@ class Median(Method):
 
     id: ClassVar[str] = "median"
     rule = AllNeighbours
-    citation: ClassVar[str] = (
-        "D. Yin, Y. Chen, K. Ramchandran, P. Bartlett. Byzantine-Robust Distributed Learning: Towards Optimal "
-        "Statistical Rates. ICML 2018. arXiv:1803.01498"
-    )
     evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "d / d"
     fidelity: ClassVar[str] = "adapted: of neighbours' models, where the paper's server takes it of gradients"

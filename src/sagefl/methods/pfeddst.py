@@ -30,8 +30,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..learning.alternating import Alternating, Part
-from ..learning.training import LocalTraining
+from ..learning.training import Alternating, LocalTraining, Part
 from ..selection import ME, Deciding, Draws, Exchange, Hood, Probe, Read, Reason, Selector, State, option
 from ..selection.ranking import best, cosines
 from ..selection.requests import Array, Peer
@@ -99,10 +98,6 @@ class PFedDST(Method):
 
     id: ClassVar[str] = "pfeddst"
     rule = PFedDSTRule
-    citation: ClassVar[str] = (
-        "M. Fan, K. Li, T. Zhang, Q. Tian, B. Geng. PFedDST: Personalized Federated Learning with Decentralized "
-        "Selection Training. IJCNN 2025. arXiv:2502.07750"
-    )
     evidence: ClassVar[str] = "all neighbours' heads, their class probabilities for anchor inputs, and how mine do"
     communication: ClassVar[str] = "k / k"
     fidelity: ClassVar[str] = (

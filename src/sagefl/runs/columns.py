@@ -236,44 +236,29 @@ DECISIONS: tuple[Column[Decided], ...] = (
 )
 BYTES = tuple(column.name for column in DECISIONS if column.unit == "bytes")
 
+
+def _metric(name: str, meaning: str, of: str, title: str = "", combine: Literal["mean", "min", "max"] = "mean") -> Any:
+    """What the clients' values of one measure come down to."""
+    return Column(name, meaning, lambda e: getattr(getattr(e, of), combine)(), combine=combine, title=title)
+
+
 _BUILT_IN: tuple[Column[Evaluation], ...] = (
-    Column(
-        "accuracy", "accuracy on the shared test set", lambda e: e.accuracy.mean(), combine="mean", title="accuracy"
-    ),
-    Column("macro_f1", "macro-F1 on the shared test set", lambda e: e.f1.mean(), combine="mean", title="macro F1"),
-    Column("client", "accuracy on clients' own data", lambda e: e.client.mean(), combine="mean", title="client"),
-    Column(
-        "weak", "the worst client's accuracy on its own data", lambda e: e.client.min(), combine="min", title="weak"
-    ),
-    Column("client_ce", "clipped cross-entropy on clients' own data", lambda e: e.ce.mean(), combine="mean"),
+    _metric("accuracy", "accuracy on the shared test set", "accuracy", "accuracy"),
+    _metric("macro_f1", "macro-F1 on the shared test set", "f1", "macro F1"),
+    _metric("client", "accuracy on clients' own data", "client", "client"),
+    _metric("weak", "the worst client's accuracy on its own data", "client", "weak", "min"),
+    _metric("client_ce", "clipped cross-entropy on clients' own data", "ce"),
 )
 METRICS = {metric.name: metric for metric in _BUILT_IN}
 """What an evaluation comes down to, in the mean over clients unless it says otherwise; before mixing and after it."""
 
 OF_VALUES: tuple[Column[Errors], ...] = (
-    Column("mae", "mean absolute error on the shared test set", lambda e: e.mae.mean(), combine="mean", title="MAE"),
-    Column("rmse", "root mean squared error there", lambda e: e.rmse.mean(), combine="mean", title="RMSE"),
-    Column("r2", "share of variance explained there", lambda e: e.r2.mean(), combine="mean", title="R2"),
-    Column(
-        "client_mae",
-        "mean absolute error on clients' own data",
-        lambda e: e.client.mean(),
-        combine="mean",
-        title="client MAE",
-    ),
-    Column(
-        "weak_mae",
-        "the worst client's mean absolute error on its own data",
-        lambda e: e.client.max(),
-        combine="max",
-        title="weak MAE",
-    ),
-    Column(
-        "client_clipped",
-        "clipped error on clients' own data, in units of the clip",
-        lambda e: e.clipped.mean(),
-        combine="mean",
-    ),
+    _metric("mae", "mean absolute error on the shared test set", "mae", "MAE"),
+    _metric("rmse", "root mean squared error there", "rmse", "RMSE"),
+    _metric("r2", "share of variance explained there", "r2", "R2"),
+    _metric("client_mae", "mean absolute error on clients' own data", "client", "client MAE"),
+    _metric("weak_mae", "the worst client's mean absolute error on its own data", "client", "weak MAE", "max"),
+    _metric("client_clipped", "clipped error on clients' own data, in units of the clip", "clipped"),
 )
 """The same where models predict values; accuracy and F1 mean nothing there."""
 LEADING = {"accuracy": ("accuracy", "client"), "mae": ("mae", "client_mae")}

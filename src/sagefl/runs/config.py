@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from ..data import Dataset, Dealt, Owners, WorldKind, deal
 from ..selection.registry import nearest
-from ..settings import parse_method
+from ..settings import flat, parse_method
 from ..streams import stream
 from ..topology import Graph
 from .sections import (
@@ -202,16 +202,9 @@ def checked(cls: type[Section], document: Mapping[str, Any]) -> Section:
 
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
     """The keys in which two configs differ, each with both values."""
-    one, two = _flat(there.model_dump(mode="json")), _flat(here.model_dump(mode="json"))
+    one, two = flat(there.model_dump(mode="json")), flat(here.model_dump(mode="json"))
     shown = {key: (one.get(key), two.get(key)) for key in {**one, **two}}
     return [f"{key} ({_word(a)} there, {_word(b)} here)" for key, (a, b) in shown.items() if a != b]
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, inner in value.items():
-        found |= _flat(inner, f"{prefix}{name}.") if isinstance(inner, Mapping) else {f"{prefix}{name}": inner}
-    return found
 
 
 def _word(value: Any) -> str:

@@ -138,7 +138,7 @@ def _code(name: str, groups: tuple[str, ...], registered: Mapping[str, Any], num
     if (found := _file_behind(name, groups)) is not None:
         place, file, places = found
         return {place: MISSING} if file is None else sources_of_file(file, places)
-    if name in registered and not _ours(registered[name]):
+    if name in registered and str(getattr(registered[name], "__module__", "")).split(".")[0] != "sagefl":
         return source_of_object(registered[name])
     return _versioned(number)
 
@@ -148,10 +148,6 @@ def _file_behind(name: str, groups: tuple[str, ...]) -> tuple[str, Path | None, 
     for point in (p for group in groups for p in installed(group) if p.name == name):
         return str(point.value), find_module(point.module, sys.path), search_path()
     return (name.partition(":")[0], file_of(name), search_path(name)) if is_reference(name) else None
-
-
-def _ours(thing: Any) -> bool:
-    return str(getattr(thing, "__module__", "")).split(".")[0] == "sagefl"
 
 
 def read_by(config: RunConfig) -> Digests:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,6 +61,18 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
     atomic_write(path, write)
+
+
+def folders_in(place: Path) -> list[Path]:
+    """The folders in a folder, by name; hidden ones and links are passed over."""
+    return [p for p in sorted(place.iterdir()) if p.is_dir() and not p.name.startswith(".") and not p.is_symlink()]
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV; the same rows give the same bytes on every system."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def tidy(directory: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .files import RunError
+from .files import RunError, folders_in
 from .intervals import estimate, mean_interval
 from .kinship import nanmean
 from .recorded_answers import recorded_answers
@@ -135,9 +135,8 @@ def sheets_below(place: Path, depth: int = 4) -> Iterator[Path]:
     if (place / KEPT).is_file():
         yield place / KEPT
     if depth > 0 and place.is_dir() and not (place / "run.toml").is_file():
-        for inner in sorted(place.iterdir()):
-            if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
-                yield from sheets_below(inner, depth - 1)
+        for inner in folders_in(place):
+            yield from sheets_below(inner, depth - 1)
 
 
 def read_sheet(path: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import UsageError, said
+from ..errors import UsageError
 from ..reading import watched
 from ..references import load
 from ..selection.own_loss import OwnLoss
@@ -16,11 +16,8 @@ LOSSES: dict[str, Callable[[Any, Any], Any]] = {}
 
 def own_loss(name: str, most: float) -> OwnLoss:
     """The loss of this name, whose values are at most `most`."""
-    try:
-        with watched(f"loss {name}"):
-            found = LOSSES[name] if name in LOSSES else load(name)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        raise UsageError(f"cannot load data.loss {name!r}: {said(error)}") from error
+    with watched(f"loss {name}"):
+        found = LOSSES[name] if name in LOSSES else load("data.loss", name)
     if not callable(found):
         raise UsageError(f"data.loss {name} is a {type(found).__name__}; expected a function (predictions, targets)")
     return OwnLoss(name, found, most)

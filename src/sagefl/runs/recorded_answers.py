@@ -37,7 +37,8 @@ def recorded_answers(folders: Sequence[Path]) -> RecordedAnswers:
         records += [(int(path.stem.split("-")[1]) + 1, record) for path in last for record in read_losses(path)]
     if not records:
         raise RunError(f"{found[0]} has no recorded losses: run with --set evaluation.losses=full to record them")
-    if _twice(records):
+    keys = {(round, record.client) for round, record in records}
+    if len(keys) < len(records):
         raise UsageError(f"{len(found)} runs of the same clients: name one run, or the folders of different nodes")
     clients = 1 + max(max(record.client, int(record.peers.max(initial=0))) for _, record in records)
     held: dict[tuple[int, int], list[npt.NDArray[np.float64]]] = {}
@@ -50,11 +51,6 @@ def recorded_answers(folders: Sequence[Path]) -> RecordedAnswers:
         answers[client, peer, : len(row)] = row
     said = str(found[0]) if len(found) == 1 else f"{len(found)} folders"
     return RecordedAnswers(answers, min(round for round, _ in records), _harm(found), said)
-
-
-def _twice(records: Sequence[tuple[int, Recorded]]) -> bool:
-    keys = [(round, record.client) for round, record in records]
-    return len(set(keys)) < len(keys)
 
 
 def _harm(found: Sequence[Path]) -> float | None:

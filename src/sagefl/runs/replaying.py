@@ -137,16 +137,14 @@ def swept(method: str, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Sel
     return rules
 
 
-def replay_run(
-    directory: RunDirectory, rules: Sequence[tuple[str, Selector]], *, largest_stage: int = SCHEDULE[-1]
-) -> list[ReplayResult]:
+def replay_run(directory: RunDirectory, rules: Sequence[tuple[str, Selector]]) -> list[ReplayResult]:
     """Every rule on every recorded decision of a run, with the run's own random draws."""
     config = directory.config
     records = list(recorded_decisions(directory))
     if (how := how_told(directory)) is not None:  # what is recorded is what was told
         rules = [(label, priced_for(selector, how)) for label, selector in rules]
     return [
-        _tally(label, records, list(_replayed(selector, records, config.seed, config.rounds)), largest_stage)
+        _tally(label, records, list(_replayed(selector, records, config.seed, config.rounds)))
         for label, selector in rules
     ]
 
@@ -188,7 +186,7 @@ def _replayed(
 
 
 def _tally(
-    label: str, records: Sequence[tuple[int, Recorded]], outcomes: Sequence[tuple[int, Outcome]], largest: int
+    label: str, records: Sequence[tuple[int, Recorded]], outcomes: Sequence[tuple[int, Outcome]]
 ) -> ReplayResult:
     n, decisions = max(len(outcomes), 1), sum(len(record.peers) > 0 for _, record in records)
     degrees = sum(degree for degree, _ in outcomes)
@@ -207,5 +205,5 @@ def _tally(
         no_anchors=share("no-anchors"),
         unasked=sum(map(share, ("only", "uniform", "gated", "home", "none"))),
         evaluations=sum(o.evaluations for _, o in outcomes) / n,
-        budget=sum(o.evaluations for _, o in outcomes) / (largest * degrees) if degrees else 0.0,
+        budget=sum(o.evaluations for _, o in outcomes) / (SCHEDULE[-1] * degrees) if degrees else 0.0,
     )

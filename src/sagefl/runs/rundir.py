@@ -37,7 +37,7 @@ from ..errors import SageflError
 from .columns import TABLES
 from .config import RunConfig, differences
 from .environment import changes, circumstances, differing, made_of, read_by
-from .files import PARTIAL, RunError, explained, tidy, write_text
+from .files import PARTIAL, RunError, explained, folders_in, tidy, write_text
 from .parquet import MOST_BYTES, check_size
 
 CLIENTS, ROUNDS = 1_000_000, 10_000_000  # beyond any run; a stranger's folder may say anything
@@ -58,9 +58,8 @@ def runs_below(place: Path, depth: int = 4) -> Iterator[Path]:
     if (place / "run.toml").is_file() or (place / "metrics.parquet").is_file():
         yield place
     elif depth > 0 and place.is_dir():
-        for inner in sorted(place.iterdir()):
-            if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
-                yield from runs_below(inner, depth - 1)
+        for inner in folders_in(place):
+            yield from runs_below(inner, depth - 1)
 
 
 class ChangedError(RunError):

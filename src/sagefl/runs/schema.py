@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,15 @@ def sections(schema: type[BaseModel], path: str = "", set_here: BaseModel | None
     below: list[Section] = []
     prefix = f"{path}." if path else ""
     for name, field in schema.model_fields.items():
-        default = _default(field) if set_here is None else getattr(set_here, name)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        default = default if set_here is None else getattr(set_here, name)
         if (inner := _schema(field.annotation)) is not None:
             below += sections(inner, f"{prefix}{name}", default)
         elif (inner := _schema((get_args(field.annotation) or (None,))[-1])) is not None:  # a section for each name
             below += (replace(each, named=field.description or "") for each in sections(inner, f"{prefix}{name}.NAME"))
         else:
             keys.append(Key(name, field.annotation, default, field.is_required(), field.description or ""))
-    yield Section(path, _about(schema), tuple(keys))
+    yield Section(path, " ".join(inspect.cleandoc(schema.__doc__ or "").split()), tuple(keys))
     yield from below
 
 
@@ -97,13 +97,5 @@ def _placeholder(kind: Any) -> str:
     return '"..."' if str in kinds else "..."
 
 
-def _default(field: FieldInfo) -> Any:
-    return None if field.is_required() else field.get_default(call_default_factory=True)
-
-
 def _schema(kind: Any) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-def _about(schema: type[BaseModel]) -> str:
-    return " ".join(inspect.cleandoc(schema.__doc__ or "").split())

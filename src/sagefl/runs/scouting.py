@@ -155,7 +155,8 @@ def judge(pilot: Pilot, rounds: int) -> Scouted:
     """What a pilot says about a run of so many rounds."""
     kinship, needs = pilot.kinship, what_rules_need(pilot, rounds)
     if not pilot.neighbours.any():
-        return _nobody(kinship)
+        said = "Nobody has a neighbour in these rounds: everybody stays at home whatever the rule."
+        return Scouted("home", said, kinship)
     if crisp(pilot):
         better = pilot.within if pilot.within.mean() >= pilot.local.mean() else pilot.local
         gain = _projected("kin", pilot, better - pilot.gossip)
@@ -185,11 +186,6 @@ def _verdict(grouped: bool, seen: Range) -> Verdict:
     if seen.expected >= PAYS and (grouped or seen.low > 0):  # groups that both halves show are no chance
         return "choose" if grouped else "home"
     return "gossip" if seen.expected < PAYS and seen.high < OPEN else "unsure"
-
-
-def _nobody(kinship: Kinship) -> Scouted:
-    said = "Nobody has a neighbour in these rounds: everybody stays at home whatever the rule."
-    return Scouted("home", said, kinship)
 
 
 # The verdict on recorded answers --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ ROUNDING = 1e-9  # risks this close are equal
 GOSSIP = ("cost", "exhausted", "no-anchors", "uniform", "gated", "open")
 
 
-def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: int = SCHEDULE[-1]) -> dict[str, Any]:
+def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame) -> dict[str, Any]:
     """Accuracy at the last evaluation (None before there is one), evidence, communication and mechanisms of a run."""
     lead = leading(metrics.columns)[0]
     evaluated = metrics.filter(pl.col(lead).is_not_null())
@@ -27,7 +27,7 @@ def summarise(metrics: pl.DataFrame, decisions: pl.DataFrame, *, largest_stage: 
         "rounds": metrics.height,
         **{name: last.get(name) for name in (*measured, *(f"before_{name}" for name in measured))},
         f"{lead}_last3": float(np.mean(evaluated[lead][-3:].to_numpy())) if last else None,
-        **_evidence(decisions, largest_stage),
+        **_evidence(decisions),
         **_communication(decisions),
         **_mechanisms(decisions),
         "pull_gini": last.get("pull_gini"),
@@ -50,10 +50,10 @@ def _diverged(metrics: pl.DataFrame) -> dict[str, Any]:
     return {"diverged": int(bad["round"].min()) + 1} if bad.height else {}  # type: ignore[arg-type]
 
 
-def stop_shares(decisions: pl.DataFrame, stages: Sequence[int] = SCHEDULE) -> dict[str, float]:
+def stop_shares(decisions: pl.DataFrame) -> dict[str, float]:
     """Share of decisions that ended at each stage (Stop@m)."""
     total = max(decisions.height, 1)
-    return {f"stop_{m}": decisions.filter(pl.col("anchors") == m).height / total for m in stages}
+    return {f"stop_{m}": decisions.filter(pl.col("anchors") == m).height / total for m in SCHEDULE}
 
 
 def gossip_share(decisions: pl.DataFrame) -> float:
@@ -65,7 +65,7 @@ def gossip_share(decisions: pl.DataFrame) -> float:
     return decisions.filter(pl.col("reason").is_in([*GOSSIP, "only"])).height / max(decisions.height, 1)
 
 
-def _evidence(decisions: pl.DataFrame, largest: int) -> dict[str, Any]:
+def _evidence(decisions: pl.DataFrame) -> dict[str, Any]:
     """Saving (eq:probesaving) over all decisions, including those without anchors; stops; fallbacks.
 
     The paper counts degree times anchors, which is the number of evaluations if every peer answers every anchor. For
@@ -74,7 +74,7 @@ def _evidence(decisions: pl.DataFrame, largest: int) -> dict[str, Any]:
     total = max(decisions.height, 1)
     degrees = float(decisions["degree"].sum())
     spent = int(decisions["evaluations"].sum())
-    budget = spent / (largest * degrees) if degrees else 0.0
+    budget = spent / (SCHEDULE[-1] * degrees) if degrees else 0.0
     share = {r: decisions.filter(pl.col("reason") == r).height / total for r in decisions["reason"].unique()}
     return {
         "decisions": decisions.height,

@@ -85,11 +85,11 @@ def worth_stopping(differences: Array, degree: int, delta: float, gain: float) -
     return u >= 1 or bool((_wealth_against(differences, u) >= log(degree / delta)).all())
 
 
-def upper_bounds(differences: Array, delta: float, steps: int = 50) -> Array:
+def upper_bounds(differences: Array, delta: float) -> Array:
     """U_j: the largest E Y(j) that the evidence does not refute at level delta/d, by bisection."""
     degree = len(differences)
     low, high = np.full(degree, -1.0), np.full(degree, 1.0)
-    for _ in range(steps):
+    for _ in range(50):
         middle = (low + high) / 2
         refuted = _wealth_against(differences, middle[:, None]) >= log(degree / delta)
         low, high = np.where(refuted, low, middle), np.where(refuted, middle, high)

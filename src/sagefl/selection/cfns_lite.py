@@ -66,10 +66,6 @@ class CfnsLite(Selector):
 
     id: ClassVar[str] = "cfns-lite"
     summary: ClassVar[str] = "Merge the neighbours most alike by privately released factors; read from the abstract."
-    citation: ClassVar[str] = (
-        "Guo et al. Comprehensive factors for neighbor selection (CFNS) for decentralised federated learning. "
-        "ACM 2024 (abstract)"
-    )
     evidence: ClassVar[str] = "neighbours' last layers and training losses with Gaussian noise, degrees"
     communication: ClassVar[str] = "k / k"
     fidelity: ClassVar[str] = "inspired by: only the abstract is public"

@@ -29,10 +29,6 @@ class DPSGD(Selector):
 
     id: ClassVar[str] = "d-psgd"
     summary: ClassVar[str] = "Average with every neighbour under Metropolis-Hastings weights."
-    citation: ClassVar[str] = (
-        "X. Lian, C. Zhang, H. Zhang, C.-J. Hsieh, W. Zhang, J. Liu. Can Decentralized Algorithms Outperform "
-        "Centralized Algorithms? NeurIPS 2017. arXiv:1705.09056"
-    )
     evidence: ClassVar[str] = "none (neighbours' degrees)"
     communication: ClassVar[str] = "d / d"
     fidelity: ClassVar[str] = "adapted: a local epoch is the step, heads stay local"

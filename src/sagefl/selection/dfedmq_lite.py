@@ -34,10 +34,6 @@ class DFedMQLite(Selector):
 
     id: ClassVar[str] = "dfedmq-lite"
     summary: ClassVar[str] = "Merge the neighbours of the best training quality; read from the abstract."
-    citation: ClassVar[str] = (
-        "B. Jiang, J. Wu, G. Yue, X. Cui, J. Wang, H. H. Song. DFedMQ: Decentralized Federated Learning Based on "
-        "Dynamic Selection Collaboration and Topology Optimization. IEEE Internet of Things Journal 2025 (abstract)"
-    )
     evidence: ClassVar[str] = "neighbours' training losses (quality=anchors: answers to anchor inputs)"
     communication: ClassVar[str] = "k / k"
     fidelity: ClassVar[str] = "inspired by: only the abstract is public"

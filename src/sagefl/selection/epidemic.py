@@ -29,10 +29,6 @@ class EpidemicLearning(Selector):
 
     id: ClassVar[str] = "epidemic"
     summary: ClassVar[str] = "Send to s nodes drawn anew every round, average what arrives (EL-Local)."
-    citation: ClassVar[str] = (
-        "M. de Vos, S. Farhadkhani, R. Guerraoui, A.-M. Kermarrec, R. Pires, R. Sharma. Epidemic Learning: Boosting "
-        "Decentralized Learning with Randomized Communication. NeurIPS 2023. arXiv:2310.01972"
-    )
     communication: ClassVar[str] = "s / s, pushed"
     pushes: ClassVar[bool] = True
     fidelity: ClassVar[str] = "adapted: draws are among neighbours (the paper: among all), heads stay local"

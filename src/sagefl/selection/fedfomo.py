@@ -35,10 +35,6 @@ class FedFomo(Selector):
 
     id: ClassVar[str] = "fedfomo"
     summary: ClassVar[str] = "Merge models in proportion to the loss they would gain per distance."
-    citation: ClassVar[str] = (
-        "M. Zhang, K. Sapra, S. Fidler, S. Yeung, J. M. Alvarez. Personalized Federated Learning with First Order "
-        "Model Optimization. ICLR 2021. arXiv:2012.08565"
-    )
     evidence: ClassVar[str] = "M full models on the anchor pool"
     communication: ClassVar[str] = "up to M / M"
     fidelity: ClassVar[str] = "adapted: no server, heads stay local"

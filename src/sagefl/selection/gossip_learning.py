@@ -30,11 +30,6 @@ class GossipLearning(Selector):
 
     id: ClassVar[str] = "gossip-learning"
     summary: ClassVar[str] = "RG with models weighed by the number of samples they have seen."
-    citation: ClassVar[str] = (
-        "R. Ormandi, I. Hegedus, M. Jelasity. Gossip learning with linear models on fully distributed data. CCPE 2013; "
-        "I. Hegedus, G. Danner, M. Jelasity. Gossip Learning as a Decentralized Alternative to Federated Learning. "
-        "DAIS 2019"
-    )
     evidence: ClassVar[str] = "none (the drawn peer's model age)"
     fidelity: ClassVar[str] = "adapted: synchronous rounds, heads stay local"
 

@@ -40,10 +40,6 @@ class HoeffdingRace(CertifiedSelector):
 
     id: ClassVar[str] = "hoeffding-race"
     summary: ClassVar[str] = "Drop peers that are certainly not the best, probe only the rest."
-    citation: ClassVar[str] = (
-        "O. Maron, A. W. Moore. Hoeffding Races. NIPS 1993; E. Even-Dar, S. Mannor, Y. Mansour. Action Elimination and "
-        "Stopping Conditions for the Multi-Armed Bandit and Reinforcement Learning Problems. JMLR 2006"
-    )
     evidence: ClassVar[str] = "answers to anchor inputs, from the neighbours still racing"
     fidelity: ClassVar[str] = "adapted: models are peers, a race ends in an exchange"
 

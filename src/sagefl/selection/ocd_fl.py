@@ -46,10 +46,6 @@ class OcdFL(Selector):
     id: ClassVar[str] = "ocd-fl"
     summary: ClassVar[str] = "Push to the set of neighbours that gains most for the energy it costs."
     fidelity: ClassVar[str] = "adapted: heads stay local, a free-space law replaces the radio model"
-    citation: ClassVar[str] = (
-        "N. Masmoudi, W. Jaafar. OCD-FL: A Novel Communication-Efficient Peer Selection-based Decentralized Federated "
-        "Learning. 2025. arXiv:2403.04037"
-    )
     evidence: ClassVar[str] = "neighbours' training losses (energy=distance: and their positions)"
     communication: ClassVar[str] = "0..d / 0..d, pushed"
     pushes: ClassVar[bool] = True

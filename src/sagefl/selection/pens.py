@@ -42,10 +42,6 @@ class Pens(Selector):
 
     id: ClassVar[str] = "pens"
     summary: ClassVar[str] = "Merge the best of a few sampled models, then gossip among those that were often best."
-    citation: ClassVar[str] = (
-        "N. Onoszko, G. Karlsson, O. Mogren, E. Listo Zec. Decentralized federated learning of deep neural networks "
-        "on non-iid data. FL-ICML 2021. arXiv:2107.08517"
-    )
     evidence: ClassVar[str] = "n_sampled full models on one's own training data, in phase one"
     communication: ClassVar[str] = "m / n_sampled in phase one, then 1 / 1"
     fidelity: ClassVar[str] = "adapted: heads stay local, models move and not data; the budget is the SAGE paper's"

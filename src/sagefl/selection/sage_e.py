@@ -20,13 +20,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from .betting_selector import BettingSelector, Evidence
 from .options import option
 from .outcome import Exchange, Reason, Stage, State
+from .pool import draw_asked
 from .predictive import Claim
-from .requests import Array, Mask, Probe
+from .requests import Array, Probe
 from .selector import Draws, Hood
 
 OTHERS = 2  # peers that screening asks beside the leader
@@ -107,19 +106,9 @@ class SageE(BettingSelector):
             yield from super().gather(hood, seen, upto, rng)
             return
         seen.leader = self.leader(seen, rng)
-        mask = _screened(seen.degree, seen.leader, upto - seen.anchors, rng("screen"))
+        mask = draw_asked(seen.degree, upto - seen.anchors, OTHERS, rng("screen"), always=(seen.leader,))
         losses = yield Probe(hood.peers, seen.anchors, upto, self.scoring, mask)
         seen.take_screened(losses / self.loss_bound)
-
-
-def _screened(degree: int, leader: int, width: int, rng: np.random.Generator) -> Mask:
-    """Who answers which anchor: the leader always, and, fresh for every anchor, others drawn uniformly."""
-    others = np.delete(np.arange(degree), leader)
-    asked = rng.permuted(np.tile(others, (width, 1)), axis=1)[:, :OTHERS]
-    mask = np.zeros((degree, width), dtype=bool)
-    mask[leader] = True
-    mask[asked.T, np.arange(width)] = True
-    return mask
 
 
 @dataclass(frozen=True)

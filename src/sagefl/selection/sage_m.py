@@ -90,10 +90,6 @@ class Memory:
         return replace(self, refused=(*others, peer) if harmful else others)
 
 
-def _kinds_and_auto() -> tuple[str, ...]:
-    return ("auto", *kinds())
-
-
 @dataclass(frozen=True)
 class SageM(ProbingSelector):
     """A draw among peers proven better than a random draw, else among those not proven worse or useless.
@@ -113,7 +109,9 @@ class SageM(ProbingSelector):
     remembers: ClassVar[bool] = True
 
     kind: str = option(
-        "auto", "what peers answer; auto: latents where the model has them, else labels", choices=_kinds_and_auto
+        "auto",
+        "what peers answer; auto: latents where the model has them, else labels",
+        choices=lambda: ("auto", *kinds()),
     )
     delta: float = option(DELTA, "chance of ever certifying a peer falsely in the whole run, per receiver", gt=0, lt=1)
     outside: Literal["gossip", "home"] = option(
@@ -184,7 +182,7 @@ class SageM(ProbingSelector):
         stage = self.stage(hood, capital, memory, asked, reason)
         open_to = [p for p in names if again or p not in memory.refused]
         if not open_to:
-            return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
+            return self.stay(stage, capital, memory)
         peer = rng.pick(open_to, "gossip")
         if self.outside == "home":
             return (yield from self.after_trial(peer, reason, stage, capital, memory))
@@ -220,7 +218,7 @@ class SageM(ProbingSelector):
         stage = replace(stage, trial=(float(mine), float(mixed)))
         if mixed <= mine:
             return self.take(peer, reason, stage, capital, memory)
-        return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
+        return self.stay(stage, capital, memory)
 
     # Its parts ----------------------------------------------------------------------------------------------------
 
@@ -288,6 +286,10 @@ class SageM(ProbingSelector):
         """The exchange with this peer."""
         make = Exchange.select if reason is Reason.CERTIFIED else Exchange.gossip
         return make(peer, reason, [stage], self._state(capital, memory))
+
+    def stay(self, stage: Stage, capital: Capital, memory: Memory) -> Exchange:
+        """No exchange: one's own model stays."""
+        return Exchange.none(Reason.HOME, [replace(stage, fired=Reason.HOME)], self._state(capital, memory))
 
     def stage(self, hood: Hood, capital: Capital, memory: Memory, asked: int, reason: Reason) -> Stage:
         """The look of this round: recent risks, capital for and against every peer, and since when."""

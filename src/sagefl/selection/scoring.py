@@ -203,8 +203,22 @@ def _forms() -> list[Scoring]:
 # Labels ---------------------------------------------------------------------------------------------------------------
 
 
+class _Labelled(Scoring):
+    """Answers that come down to a label, wrong or right."""
+
+    predicts: ClassVar[str] = "labels"
+
+    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
+        """0-1 errors."""
+        return np.asarray(self.predicted(answers, head) != truth)
+
+    def on_values(self, clip: float) -> Scoring:
+        """A prediction is a value."""
+        return ValueErrors(clip)
+
+
 @dataclass(frozen=True)
-class LabelErrors(Scoring):
+class LabelErrors(_Labelled):
     """The top-1 label, wrong or right."""
 
     kind: ClassVar[str] = "labels"
@@ -212,7 +226,6 @@ class LabelErrors(Scoring):
     number: ClassVar[int] = 0
     wire: ClassVar[int] = 0
     private: ClassVar[bool] = True
-    predicts: ClassVar[str] = "labels"
 
     def answer(self, out: Any) -> Answers:
         """The class with the largest logit."""
@@ -232,17 +245,9 @@ class LabelErrors(Scoring):
             raise BadAnswerError("label-out-of-range", f"label {labels.max()} of {outputs.classes} classes")
         return labels
 
-    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
-        """0-1 errors."""
-        return np.asarray(answers != truth)
-
     def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
         """The labels."""
         return answers
-
-    def on_values(self, clip: float) -> Scoring:
-        """A prediction is a value."""
-        return ValueErrors(clip)
 
     def _dtype(self, outputs: Outputs) -> str:
         return "<u1" if self.size(outputs) == 1 else "<u2"
@@ -290,16 +295,11 @@ class _Latents(_Floats):
         return 4 * outputs.latent
 
 
-class LatentErrors(_Latents):
+class LatentErrors(_Labelled, _Latents):
     """Latents, and whether one's own head makes a wrong label of them."""
 
     loss: ClassVar[str] = "error"
     number: ClassVar[int] = 1
-    predicts: ClassVar[str] = "labels"
-
-    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
-        """0-1 errors."""
-        return np.asarray(self.predicted(answers, head) != truth)
 
     def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
         """The labels that one's own head makes of them."""
@@ -355,24 +355,15 @@ class _Probabilities(_Floats):
         return np.minimum(values, np.float32(0))
 
 
-class ProbabilityErrors(_Probabilities):
+class ProbabilityErrors(_Labelled, _Probabilities):
     """Class probabilities, and whether the largest is the wrong one's."""
 
     loss: ClassVar[str] = "error"
     number: ClassVar[int] = 3
-    predicts: ClassVar[str] = "labels"
-
-    def score(self, answers: Answers, truth: npt.NDArray[Any], head: Head | None = None) -> npt.NDArray[Any]:
-        """0-1 errors."""
-        return np.asarray(self.predicted(answers) != truth)
 
     def predicted(self, answers: Answers, head: Head | None = None) -> npt.NDArray[Any]:
         """The most probable labels."""
         return np.asarray(answers.argmax(1))
-
-    def on_values(self, clip: float) -> Scoring:
-        """A prediction is a value."""
-        return ValueErrors(clip)
 
 
 class ProbabilityCrossEntropy(_Probabilities):

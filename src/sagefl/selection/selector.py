@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..streams import stream
+from .fidelity import cited_by
 from .options import check_options, option
 from .outcome import Exchange, State
 from .requests import Peer, Request
@@ -86,7 +87,7 @@ class Selector(ABC):
 
     id: ClassVar[str] = ""
     summary: ClassVar[str] = ""  # one line for lists
-    citation: ClassVar[str] = ""
+    citation: ClassVar[str] = ""  # its paper; by default what its module's docstring names before `Read:`
     evidence: ClassVar[str] = "none"  # what it asks of peers
     remembers: ClassVar[bool] = False  # whether it goes by earlier rounds and by `ever`, `price` and `mine` of a hood
     communication: ClassVar[str] = "1 / 1"  # models merged / transferred per client-round
@@ -98,6 +99,8 @@ class Selector(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if "citation" not in cls.__dict__ and (cited := cited_by(cls.__module__)):
+            cls.citation = cited
         if "id" in cls.__dict__ and cls.id:
             holder = Selector.registered.get(cls.id)
             if holder is not None and (holder.__module__, holder.__name__) != (cls.__module__, cls.__name__):

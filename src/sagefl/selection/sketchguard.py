@@ -35,10 +35,6 @@ class SketchGuard(Selector):
 
     id: ClassVar[str] = "sketchguard"
     summary: ClassVar[str] = "Screen neighbours by sketches of their models, then fetch and average the accepted."
-    citation: ClassVar[str] = (
-        "M. Rangwala, F. Azzedin, R. O. Sinnott, R. Buyya. SketchGuard: Scaling Byzantine-Robust Decentralized "
-        "Federated Learning via Sketch-Based Screening. 2025. arXiv:2510.07922"
-    )
     evidence: ClassVar[str] = "all neighbours' sketches, 1,000 numbers each"
     communication: ClassVar[str] = "accepted / accepted"
     fidelity: ClassVar[str] = "adapted: heads stay local and are not sketched"

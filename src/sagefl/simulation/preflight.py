@@ -98,24 +98,9 @@ def _graph(world: World, degrees: np.ndarray) -> Iterator[str]:
     alone = int((degrees == 0).sum())
     if alone and clients > 1:
         yield f"{alone} of {clients} clients have no neighbour and never exchange: raise topology.p, degree, m or k"
-    groups = _components(world) - alone
+    groups = world.graph.parts - alone
     if groups > 1:
         yield f"the graph falls into {groups} parts that never meet: raise topology.p, degree, m or k"
-
-
-def _components(world: World) -> int:
-    graph, seen, parts = world.graph, np.zeros(world.clients, dtype=bool), 0
-    for start in range(world.clients):
-        if not seen[start]:
-            parts += 1
-            seen[start], todo = True, [start]
-            while todo:
-                k = todo.pop()
-                near = graph.indices[graph.indptr[k] : graph.indptr[k + 1]]
-                new = near[~seen[near]]
-                seen[new] = True
-                todo += new.tolist()
-    return parts
 
 
 def _rule(label: str, rule: Selector, hoods: Sequence[tuple[int, int]]) -> Iterator[str]:

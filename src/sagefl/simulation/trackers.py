@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..extras import how_to_install
 from ..runs.config import RunConfig
 from ..runs.files import RunError
+from ..settings import flat
 from .simulator import Callback
 
 
@@ -57,7 +58,7 @@ class MlFlow:
                 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
                 self._mlflow.set_tracking_uri((self._directory / "mlflow").absolute().as_uri())
             self._mlflow.start_run(run_name=self._directory.name)
-            self._mlflow.log_params(dict(_flat(config.model_dump(mode="json"))))
+            self._mlflow.log_params(flat(config.model_dump(mode="json")))
 
     def round(self, record: Mapping[str, Any]) -> None:
         """One point per number."""
@@ -110,14 +111,6 @@ def make_tracker(name: str, directory: Path) -> Callback:
 
 def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
     return {k: float(v) for k, v in record.items() if isinstance(v, int | float) and k != "round"}
-
-
-def _flat(document: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Every leaf of nested sections under its dotted name."""
-    leaves: list[tuple[str, Any]] = []
-    for name, value in document.items():
-        leaves += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
-    return leaves
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from math import isnan, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..methods.fidelity import caveats, ranked
+from ..runs.files import csv_text
 from ..runs.intervals import Estimate, share_interval
 from .canvas import INK, Drawn, colour, drawing, marker, save, tidy
 from .comparing import (
@@ -114,16 +113,13 @@ def _found(c: Comparison, trial: Trial) -> str:
     if not isnan(c.p):
         several = f" ({c.holm:.3g} by Holm, of {len(trial.primary)})" if len(trial.primary) > 1 else ""
         p = f", p = {c.p:.3g}{several}"
+    gain = _estimate(c.difference, c.measure, trial)
     if not trial.pooled:
-        return f"{_interval(c, trial)}{p} over {c.difference.seeds} seeds."
+        return f"{gain}{p} over {c.difference.seeds} seeds."
     done, planned = c.difference.seeds, trial.replications
     over = f"{done} replications" if done == planned else f"{done} of {planned} replications: not final"
     seeds = f"{_estimate(c.over_seeds, c.measure, trial)} over {c.over_seeds.seeds}"
-    return f"{_interval(c, trial)}{p} over {over}; with the seed as the unit {seeds}."
-
-
-def _interval(c: Comparison, trial: Trial) -> str:
-    return _estimate(c.difference, c.measure, trial)
+    return f"{gain}{p} over {over}; with the seed as the unit {seeds}."
 
 
 def _estimate(e: Estimate, measure: str, trial: Trial) -> str:
@@ -164,13 +160,13 @@ _COSTS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 def _methods(found: Sequence[Standing], trial: Trial) -> Sheet:
     reported = list(dict.fromkeys([*trial.report, "weak"]))
     shown = [(m, title_of(m), _percent(2) if scale_of_measure(m) > 1 else _plain(3)) for m in reported]
+    columns = (*shown, *(c for c in _COSTS if c[0] not in reported))
     rows = []
     for s in found:
-        columns = (*shown, *(c for c in _COSTS if c[0] not in reported))
         cells = [show(s.values[k]) if not isnan(s.values.get(k, nan)) else "" for k, _, show in columns]
         name = trial.show(s.method) if ranked(s.method) else f"{trial.show(s.method)} (not ranked)"
         rows.append([name, str(s.replications), *cells])
-    heads = ["method", "n", *(head for _, head, _ in (*shown, *(c for c in _COSTS if c[0] not in reported)))]
+    heads = ["method", "n", *(head for _, head, _ in columns)]
     note = (
         "Means over n replications, all worlds together: only methods with the same n can be read against each other "
         "here. Shares in per cent, accuracies after mixing; MB per client-round. *certified*: of trimmed gossip, the "
@@ -229,7 +225,7 @@ def _headroom(found: Sequence[Headroom], trial: Trial) -> Sheet:
         texts = ["" if s is None else f"{100 * s[0]:.0f} % [{100 * s[1]:.0f}, {100 * s[2]:.0f}]" for s in shares]
         rows.append([str(h.world), trial.show(h.best), _signed(h.points.mean), _ends(h.points, trial), *texts])
     heads = ["world", "best reference", "headroom", "interval", *map(trial.show, trial.contenders)]
-    measure = title_of(trial.primary[0].measure if trial.primary else trial.report[0])
+    measure = title_of(trial.lead)
     note = (
         f"Headroom: the better of oracle and local minus rg on {measure}, in points, paired by seed; the better one is "
         "chosen on the same seeds, which flatters it a little. Per method the share of it that is captured, mean gain "
@@ -260,17 +256,15 @@ def _refuted(findings: Findings) -> Sheet | None:
 
 def comparisons_csv(made: Sequence[Comparison], trial: Trial) -> str:
     """Every comparison with full precision."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     heads = "arm spec outcome primary replications points low high p holm seeds over_seeds seeds_low seeds_high"
-    writer.writerow([*([] if trial.pooled else ["world"]), *heads.split()])
+    rows = [[*([] if trial.pooled else ["world"]), *heads.split()]]
     for c in made:
         whole = (c.difference.mean, *c.difference.interval(trial.level), c.p, c.holm)
         seeds = (c.over_seeds.mean, *c.over_seeds.interval(trial.level))
         row = [trial.show(c.method), c.method, c.measure, int(c.primary), c.difference.seeds, *_digits(whole)]
         world = [] if trial.pooled else [str(c.world or "")]
-        writer.writerow([*world, *row, c.over_seeds.seeds, *_digits(seeds)])
-    return text.getvalue()
+        rows.append([*map(str, (*world, *row, c.over_seeds.seeds)), *_digits(seeds)])
+    return csv_text(rows)
 
 
 def _digits(values: Sequence[float]) -> list[str]:
@@ -282,8 +276,7 @@ def _digits(values: Sequence[float]) -> list[str]:
 
 def draw_gains(findings: Findings) -> Drawn | None:
     """What every method gains over the other it is compared with, world by world, with its interval."""
-    trial = findings.trial
-    measure = trial.primary[0].measure if trial.primary else trial.report[0]
+    trial, measure = findings.trial, findings.trial.lead
     every = [c for c in compare(findings.records, trial) if c.measure == measure]
     gains = {(w, c.method): e for c in every for w, e in c.by_world.items() if trial.pooled or c.world is not None}
     worlds = [w for w in trial.worlds if any(at == w for at, _ in gains)]
@@ -316,8 +309,7 @@ def draw_gains(findings: Findings) -> Drawn | None:
 
 def draw_price(findings: Findings) -> Drawn | None:
     """Gain against evidence and against bytes, a method a point, over all worlds."""
-    trial, records = findings.trial, findings.records
-    measure = trial.primary[0].measure if trial.primary else trial.report[0]
+    trial, records, measure = findings.trial, findings.records, findings.trial.lead
     gains = over_worlds(records, trial, measure)
     found = [s for s in standings(records, trial) if s.method in gains]
     if not found:

@@ -139,9 +139,8 @@ def _gains(ours: Results) -> Iterator[_Gain]:
     for at in ours.configurations:
         for method in UPPER:
             for metric in _MEASURES:
-                own, rg = ours.by_seed(at, method, metric), ours.by_seed(at, "rg", metric)
-                if shared := sorted(own.keys() & rg.keys()):
-                    yield _Gain(at, method, metric, [100 * (own[s] - rg[s]) for s in shared])
+                if gains := ours.paired(at, method, "rg", metric):
+                    yield _Gain(at, method, metric, [100 * gain for gain in gains])
 
 
 def headroom_sheet(findings: Findings) -> Sheet | None:

@@ -121,6 +121,17 @@ def save(figure: Figure, name: str, title: str, caption: str) -> Drawn:
     return Drawn(name, title, caption, svg.getvalue(), png.getvalue())
 
 
+def handed_over(figure: Figure, path: Path | str | None) -> Figure:
+    """The figure as a caller gets it: written to `path` if one is given, and shown by notebooks."""
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, facecolor="white")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=100, facecolor="white")
+    setattr(figure, "_repr_png_", picture.getvalue)  # noqa: B010 (notebooks show figures of pyplot only)
+    return figure
+
+
 def inline(drawn: Drawn) -> str:
     """The SVG for a page: no prologue, no metadata, ids of its own, ink in the page's colour, no background."""
     svg = drawn.svg[drawn.svg.index("<svg") :]

@@ -128,13 +128,10 @@ class Printed:
         found = self.measure.at(published, SEED)
         if found is None:
             return Finding(Verdict.UNTESTABLE, f"the tables do not give {self.measure.name}")
+        shown = f"{found.value:.{self.digits + 1}f}" if self.digits else f"{found.value:.4g}"  # so that rounding shows
         near = abs(found.value - self.value) <= max(0.5 * 10**-self.digits, self.slack) + EQUAL
-        detail = f"{self.measure.name}: printed {self.value:.{self.digits}f}, table {self._table(found.value)}"
+        detail = f"{self.measure.name}: printed {self.value:.{self.digits}f}, table {shown}"
         return Finding(Verdict.SUPPORTED if near else Verdict.CONTRADICTED, detail)
-
-    def _table(self, value: float) -> str:
-        """One digit more than is printed, so that rounding shows."""
-        return f"{value:.{self.digits + 1}f}" if self.digits else f"{value:.4g}"
 
 
 @dataclass(frozen=True)
@@ -349,14 +346,14 @@ class Everywhere:
 
     def runs(self, ours: Results, published: Results) -> Finding:
         """By the interval of every configuration."""
-        gaps = {(c, w): self._gaps(ours, c, w) for c in ours.configurations for w in self.worse}
+        gaps = {(c, w): ours.paired(c, self.better, w, self.metric) for c in ours.configurations for w in self.worse}
         gaps = {key: values for key, values in gaps.items() if values}
         if not gaps:
             return Finding(Verdict.MISSING, f"no configuration has both {self.better} and {' or '.join(self.worse)}")
         estimates = {key: estimate([100 * v for v in values]) for key, values in gaps.items()}
         worst = min(estimates, key=lambda key: estimates[key].mean)
         right = sum(e.mean > EQUAL for e in estimates.values())
-        theirs = [100 * v for c, w in gaps for v in self._gaps(published, counterpart(c), w)]
+        theirs = [100 * v for c, w in gaps for v in published.paired(counterpart(c), self.better, w, self.metric)]
         printed = f", published {sum(v > EQUAL for v in theirs)} and {min(theirs):+.2f} there" if theirs else ""
         detail = (
             f"{self.metric} of {self.better} is above {' and '.join(self.worse)} in {right} of {len(estimates)} "
@@ -367,10 +364,6 @@ class Everywhere:
         scope = f"{len({c for c, _ in gaps})} of {len(published.configurations)} configurations; {counted} seed(s)"
         whole = {(c, w) for c in published.configurations for w in self.worse} <= gaps.keys()
         return _finding(self._verdict(list(estimates.values())), right == len(estimates), detail, scope, whole)
-
-    def _gaps(self, ours: Results, c: Configuration, worse: str) -> list[float]:
-        a, b = ours.by_seed(c, self.better, self.metric), ours.by_seed(c, worse, self.metric)
-        return [a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())]
 
     @staticmethod
     def _verdict(estimates: Sequence[Estimate]) -> Verdict | None:

@@ -8,7 +8,6 @@ verdicts are built from these rows alone; only sweeps need the recorded losses.
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from ..reading import returned_by
 from ..runs.columns import Column, columns, schema
 from ..runs.config import RunConfig
 from ..runs.environment import address, asked_once, changed_files, is_certain, is_older, made_of
-from ..runs.files import write_text
+from ..runs.files import csv_text, write_text
 from ..runs.rundir import RunDirectory
 from ..runs.summary import summarise
 from ..selection.theory import SCHEDULE
@@ -99,6 +98,11 @@ def differ(a: Record, b: Record) -> bool:
         for name in a.values.keys() & b.values.keys()
         if not name.startswith("seconds_")
     )
+
+
+def changed_parts(records: Iterable[Record]) -> str:
+    """What has changed since these records were made, as a list in words."""
+    return ", ".join(sorted({part for record in records for part in record.changed}))
 
 
 def _values(run: RunDirectory) -> dict[str, float]:
@@ -181,17 +185,15 @@ def _seconds(timings: pl.DataFrame) -> dict[str, float]:
 def write_records(path: Path, records: Sequence[Record]) -> None:
     """Write `cells.csv`; the same records give the same bytes."""
     metrics = sorted({name for r in records for name in r.values})
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     named, read = any(r.configuration.world for r in records), any(r.files for r in records)
-    writer.writerow([*(("world",) if named else ()), *_KEYS, *(("files",) if read else ()), *metrics])
+    rows: list[list[object]] = [[*(("world",) if named else ()), *_KEYS, *(("files",) if read else ()), *metrics]]
     for r in records:
         config = json.dumps(r.config.values(), sort_keys=True)
         *world, name = r.configuration
         keys = (*((name,) if named else ()), *world, r.method, r.config.seed, r.at, config)
         files = (json.dumps(dict(r.files)),) if read else ()
-        writer.writerow([*keys, *files, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
-    write_text(path, text.getvalue())
+        rows.append([*keys, *files, *(repr(r.values[m]) if m in r.values else "" for m in metrics)])
+    write_text(path, csv_text(rows))
 
 
 def read_records(path: Path) -> list[Record]:

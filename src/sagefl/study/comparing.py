@@ -14,7 +14,6 @@ from math import isinf, isnan, nan
 from re import search
 from statistics import fmean
 
-from ..runs.config import RunConfig
 from ..runs.headroom import captured
 from ..runs.intervals import Estimate, estimate, t_tail
 from .collect import BOTH, Record
@@ -92,14 +91,10 @@ def _by_method(records: Sequence[Record], trial: Trial) -> dict[str, dict[Key, d
     found: dict[str, dict[Key, dict[str, float]]] = {m: {} for m in trial.methods}
     for r in records:
         if r.method in found:
-            seen = {"seen": float(_decisions_seen(r.config))}
+            evaluated = -(-r.config.rounds // r.config.evaluation.every)  # rounds: every so many, and the last
+            seen = {"seen": float(r.config.clients * evaluated)}
             found[r.method][r.configuration, r.config.seed] = with_both(r.values) | seen
     return found
-
-
-def _decisions_seen(config: RunConfig) -> int:
-    """Decisions of the rounds that end with an evaluation: every so many, and the last."""
-    return config.clients * -(-config.rounds // config.evaluation.every)
 
 
 def standings(records: Sequence[Record], trial: Trial) -> list[Standing]:
@@ -213,10 +208,9 @@ def headrooms(records: Sequence[Record], trial: Trial) -> list[Headroom]:
     """
     found = _by_method(records, trial)
     ids = {method.partition(":")[0]: method for method in reversed(trial.methods)}
-    measure = trial.primary[0].measure if trial.primary else trial.report[0]
     if "rg" not in ids:
         return []
-    gains = {m: _differences(found[m], found[ids["rg"]], measure) for m in trial.methods}
+    gains = {m: _differences(found[m], found[ids["rg"]], trial.lead) for m in trial.methods}
     made = []
     for world in trial.worlds:
         here = {m: {s: v for (at, s), v in points.items() if at == world} for m, points in gains.items()}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from .account import Sheet, draw_gains, draw_price, layouts
 from .claims import Claim
-from .collect import Record
+from .collect import Record, changed_parts
 from .comparing import with_both
 from .errors import StudyError
 from .figures import CHARTS
@@ -184,8 +184,7 @@ class Findings:
     def outdated(self) -> list[str]:
         """Which cells were made before the code behind them changed, in a line; nothing where none was."""
         old = [r for r in self.records if r.changed]
-        parts = ", ".join(sorted({part for r in old for part in r.changed}))
-        return [f"{len(old)} of {len(self.records)} cells made before {parts} changed"] if old else []
+        return [f"{len(old)} of {len(self.records)} cells made before {changed_parts(old)} changed"] if old else []
 
     def write(self, out: Path) -> Path:
         """Everything into a folder; returns the file to open first."""

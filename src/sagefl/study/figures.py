@@ -36,11 +36,10 @@ def _sides(ours: Results, published: Results) -> list[tuple[str, Results]]:
     return sides
 
 
-def _gains(results: Results, c: Configuration, method: str, metric: str = "accuracy") -> Estimate | None:
-    """Points above random gossip in one configuration, paired by seed."""
-    own, rg = results.by_seed(c, method, metric), results.by_seed(c, "rg", metric)
-    shared = sorted(own.keys() & rg.keys())
-    return estimate([100 * (own[s] - rg[s]) for s in shared]) if shared else None
+def _gains(results: Results, c: Configuration, method: str) -> Estimate | None:
+    """Points of accuracy above random gossip in one configuration, paired by seed."""
+    gains = results.paired(c, method, "rg", "accuracy")
+    return estimate([100 * gain for gain in gains]) if gains else None
 
 
 def _contenders(*results: Results) -> list[str]:

@@ -106,18 +106,17 @@ def gap(metric: str, a: str | Iterable[str], b: str | Iterable[str]) -> Measure:
 def median_gap(metric: str, a: str, b: str = "rg") -> Measure:
     """Median over configurations of a - b in points."""
     name = f"median {metric} of {a} minus {b}"
-    return Measure(name, ((a, metric), (b, metric)), lambda s: 100 * median(s.gaps(metric, a, b)), "points")
+    return Measure(name, _needs(metric, a, b), lambda s: 100 * median(s.gaps(metric, a, b)), "points")
 
 
 def extreme(metric: str, method: str, pick: Callable[[Iterable[float]], float], against: str | None = None) -> Measure:
     """The largest or smallest value (or gap to `against`) over configurations, in per cent or points."""
-    needs = ((method, metric),) if against is None else ((method, metric), (against, metric))
 
     def compute(s: Slice) -> float:
         return 100 * pick(s.column(method, metric) if against is None else s.gaps(metric, method, against))
 
     name = f"{pick.__name__} {metric} of {method}" + (f" minus {against}" if against else "")
-    return Measure(name, needs, compute, "%" if against is None else "points")
+    return Measure(name, _needs(metric, method, against), compute, "%" if against is None else "points")
 
 
 def wins(metric: str, a: str, *others: str, ties: bool = False) -> Measure:
@@ -128,7 +127,7 @@ def wins(metric: str, a: str, *others: str, ties: bool = False) -> Measure:
         return sum(all(s.get(c, a, metric) - s.get(c, b, metric) > slack for b in others) for c in s.configurations)
 
     name = f"configurations with {metric} of {a} {'at least' if ties else 'above'} {' and '.join(others)}"
-    return Measure(name, tuple((m, metric) for m in (a, *others)), compute)
+    return Measure(name, _needs(metric, a, *others), compute)
 
 
 def win_share(metric: str, a: str, *others: str) -> Measure:
@@ -142,7 +141,7 @@ def win_share(metric: str, a: str, *others: str) -> Measure:
         return 100 * (fmean(score(s, c) for c in s.configurations) - 0.5)
 
     name = f"share of configurations with {metric} of {a} above {' and '.join(others)}, minus one half"
-    return Measure(name, tuple((m, metric) for m in (a, *others)), compute, "points")
+    return Measure(name, _needs(metric, a, *others), compute, "points")
 
 
 def best_in(metric: str, a: str, others: Sequence[str], *, strict: bool) -> Measure:
@@ -172,11 +171,10 @@ def trend(metric: str, method: str, against: str | None = None) -> Measure:
         ladders = [values for values in _ladders(s, metric, method, against) if len(values) > 1]
         return 100 * fmean(values[-1] - values[0] for values in ladders) if ladders else None
 
-    needs = ((method, metric),) if against is None else ((method, metric), (against, metric))
     name = (
         f"rise of {metric} of {method}{f' minus {against}' if against else ''} from the smallest alpha to the largest"
     )
-    return Measure(name, needs, compute, "points")
+    return Measure(name, _needs(metric, method, against), compute, "points")
 
 
 def smallest_step(metric: str, method: str) -> Measure:
@@ -199,6 +197,10 @@ def _ladders(s: Slice, metric: str, method: str, against: str | None) -> list[li
         value = s.get(c, method, metric) - (s.get(c, against, metric) if against else 0.0)
         ladders.setdefault((c.dataset, c.topology), []).append(value)
     return list(ladders.values())
+
+
+def _needs(metric: str, *methods: str | None) -> tuple[tuple[str, str], ...]:
+    return tuple((m, metric) for m in methods if m is not None)
 
 
 def _several(names: str | Iterable[str]) -> tuple[str, ...]:

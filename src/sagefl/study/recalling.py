@@ -88,7 +88,9 @@ def recall(cells: Iterable[Cell], folders: Iterable[Path]) -> Kept:
     for cell in cells:
         if (same := by_address.get(cell.address)) is not None and not same.changed:
             known[cell.config.digest] = _as(cell, same)
-        elif (other := by_place.get(_place(cell.config, cell.method))) and (other.changed or _recast(cell, other)):
+            continue
+        other = by_place.get(_place(cell.config, cell.method))
+        if other and (other.changed or other.config.training.precision != cell.config.training.precision):
             instead[cell.config.digest] = _as(cell, other)
     used = {r.at for r in (*known.values(), *instead.values())}
     rest = {folder: [r for r in some if r.at not in used] for folder, some in found.items()}
@@ -99,10 +101,6 @@ def _place(config: RunConfig, method: str) -> tuple[str, str]:
     """A world and the name of the method in it, whatever precision it is computed in."""
     training = config.training.model_copy(update={"precision": "float32"})
     return config.model_copy(update={"training": training}).world_digest, method
-
-
-def _recast(cell: Cell, record: Record) -> bool:
-    return cell.config.training.precision != record.config.training.precision
 
 
 def _as(cell: Cell, record: Record) -> Record:

@@ -96,14 +96,14 @@ def _measured(label: str, outcomes: Sequence[Outcome], gains: Values, probe_cost
     return RuleRegret(label, float((taken >= 0).mean()), float(evaluations.mean()), cost, error)
 
 
-def controlled_mean(values: Values, controls: Values, level: float = 0.95) -> tuple[float, float]:
-    """The mean of `values` and half the width of its interval, given controls of known mean 0 (a column each)."""
+def controlled_mean(values: Values, controls: Values) -> tuple[float, float]:
+    """The mean of `values` and half the width of its 95 % interval, given controls of known mean 0 (a column each)."""
     design = np.column_stack([np.ones(len(values)), controls])
     inverse = np.linalg.pinv(design.T @ design)
     fitted = inverse @ design.T @ values
     freedom = len(values) - design.shape[1]
     variance = float(((values - design @ fitted) ** 2).sum()) / freedom
-    return float(fitted[0]), t_quantile(0.5 + level / 2, freedom) * sqrt(variance * float(inverse[0, 0]))
+    return float(fitted[0]), t_quantile(0.975, freedom) * sqrt(variance * float(inverse[0, 0]))
 
 
 def _luck(optima: Optima, losses: Values, gains: Values, probe_cost: float, certified: bool) -> Values:

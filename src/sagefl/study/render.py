@@ -5,13 +5,12 @@ What is in them is decided in `tables`.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..runs.files import csv_text
 from .tables import Entry, Table, TableColumn
 
 if TYPE_CHECKING:
@@ -216,17 +215,15 @@ def _tex(text: str) -> str:
 
 def to_csv(table: Table) -> str:
     """One line per number, with everything unrounded."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    heads = ["method", "metric", "measured", "standard_error", "seeds", "published", "difference"]
-    writer.writerow([*(["world"] if _named(table) else ["dataset", "topology", "alpha"]), *heads])
+    heads = ("method", "metric", "measured", "standard_error", "seeds", "published", "difference")
+    lines: list[tuple[str, ...]] = [(*(("world",) if _named(table) else ("dataset", "topology", "alpha")), *heads)]
     rows = [(at.keys, entries) for at, entries in table.rows]
     for at, entries in [*rows, (_first(table, "mean"), table.means)]:
         for column, e in zip(table.columns, entries, strict=True):
             m = e.measured
             ours = ("", "", "0") if m is None else (_exact(m.mean), _exact(m.standard_error), str(m.seeds))
-            writer.writerow((*at, column.method, column.metric, *ours, _exact(e.published), _exact(e.difference)))
-    return text.getvalue()
+            lines.append((*at, column.method, column.metric, *ours, _exact(e.published), _exact(e.difference)))
+    return csv_text(lines)
 
 
 def _exact(value: float | None) -> str:

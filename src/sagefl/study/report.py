@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ..runs.files import csv_text
 from .account import WORDS, comparisons_csv, primary_lines, sheets
 from .account import to_markdown as to_account
 from .answer import by_one_run, count
@@ -92,7 +91,7 @@ def to_page(findings: Findings) -> str:
         pages=findings.pages,
         blocks=blocks,
         inline=inline,
-        tone=_tone,
+        tone=lambda finding: _TONES.get(finding.verdict, "other"),
     )
 
 
@@ -110,16 +109,11 @@ def _plain(text: str) -> str:
     return text.replace("**", "").replace("`", "").replace("*", "")
 
 
-_TONES = {
+_TONES = {  # the class of a verdict's colour
     **dict.fromkeys((Verdict.SUPPORTED, Verdict.HOLDS, Verdict.REPRODUCED, Verdict.SO_HERE), "good"),
     **dict.fromkeys((Verdict.CONTRADICTED, Verdict.FAILS, Verdict.NOT_REPRODUCED, Verdict.NOT_HERE), "bad"),
     **dict.fromkeys((Verdict.UNDECIDED, Verdict.OPEN), "open"),
 }
-
-
-def _tone(finding: Finding) -> str:
-    """The class of a verdict's colour."""
-    return _TONES.get(finding.verdict, "other")
 
 
 _SHARES = {  # head -> what is shown of a row, in per cent
@@ -167,15 +161,13 @@ def _seeds(j: Judged) -> str:
 
 def claims_csv(judged: Sequence[Judged]) -> str:
     """One line per claim."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     parts = ("", "_leans", "_detail", "_scope")
     heads = [f"{by}{part}" for by in ("runs", "printed") for part in parts]
-    writer.writerow(("id", "where", "quote", "tables", "tables_detail", *heads))
+    rows: list[tuple[str, ...]] = [("id", "where", "quote", "tables", "tables_detail", *heads)]
     for j in judged:
         tables = (j.tables.verdict.value, j.tables.detail)
-        writer.writerow((j.claim.id, j.claim.where, j.claim.quote, *tables, *_columns(j.runs), *_columns(j.printed)))
-    return text.getvalue()
+        rows.append((j.claim.id, j.claim.where, j.claim.quote, *tables, *_columns(j.runs), *_columns(j.printed)))
+    return csv_text(rows)
 
 
 def _columns(finding: Finding) -> tuple[str, str, str, str]:

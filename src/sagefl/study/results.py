@@ -116,6 +116,11 @@ class Results:
         found = {seed: self.value(configuration, method, metric, seed) for seed in self.seeds}
         return {seed: value for seed, value in found.items() if value is not None}
 
+    def paired(self, configuration: Configuration, a: str, b: str, metric: str) -> list[float]:
+        """a - b in every seed that has both."""
+        ours, theirs = self.by_seed(configuration, a, metric), self.by_seed(configuration, b, metric)
+        return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
     def of_seed(self, seed: int) -> Results:
         """One replication."""
         return Results(r for r in self.rows if r.seed == seed)

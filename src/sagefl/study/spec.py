@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -79,6 +80,11 @@ class Trial:
     def contenders(self) -> tuple[str, ...]:
         """The methods that are compared; those only inspired by a paper are not."""
         return tuple(m for m in self.methods if m not in (*self.references, self.against) and ranked(m))
+
+    @property
+    def lead(self) -> str:
+        """The measure that is drawn: that of the primary comparison, else the first reported."""
+        return self.primary[0].measure if self.primary else self.report[0]
 
     @property
     def family(self) -> int:
@@ -216,9 +222,8 @@ class Spec(_Keys):
             for s, seed in enumerate(seeds or world.seeds or self.seeds):
                 place = {"methods": m, "worlds": w, "seeds": s}
                 places.append(([place[axis] for axis in self.order], methods[m], world, seed))
-        made = [
-            self._cell(method, world, seed, overrides or {}) for _, method, world, seed in sorted(places, key=_place)
-        ]
+        places.sort(key=itemgetter(0))
+        made = [self._cell(method, world, seed, overrides or {}) for _, method, world, seed in places]
         return list({cell.config.digest: cell for cell in made}.values())
 
     def trial(self) -> Trial | None:
@@ -264,10 +269,6 @@ def _made(id: str, options: Mapping[str, Any]) -> Method:
     from ..methods import method
 
     return method(id, **options)
-
-
-def _place(planned: tuple[list[int], str, _World, int]) -> list[int]:
-    return planned[0]
 
 
 def shipped(name: str) -> str:

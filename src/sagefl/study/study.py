@@ -210,9 +210,9 @@ class Study:
         provenance = made_by(command or f"Study({self.design.name!r}).run().report()")
         return Findings(self.design, records, rows, notes, provenance, pages or {})
 
-    def report(self, *, sweeps: bool = True, command: str = "") -> Path:
+    def report(self, *, sweeps: bool = True) -> Path:
         """Write everything into `out`; returns the file to open first."""
-        return self.find(sweeps=sweeps, command=command).write(self.out)
+        return self.find(sweeps=sweeps).write(self.out)
 
     def first_runs(self) -> dict[str, list[Path]]:
         """The finished runs of the first seed by configuration: those worth a look one by one."""

@@ -8,13 +8,12 @@ in evaluations, bytes and seconds; bytes and seconds per evaluation are those of
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ..runs.files import RunError, write_text
+from ..runs.files import RunError, csv_text, write_text
 from ..runs.rundir import RunDirectory
 from ..selection import make
 from ..selection.theory import SCHEDULE
@@ -110,11 +109,7 @@ def _prices(run: RunDirectory) -> tuple[float, float]:
 
 def write_sweeps(path: Path, rows: Sequence[SweepRow]) -> None:
     """Write `sweeps.csv`."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [f.name for f in fields(SweepRow)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    write_text(path, text.getvalue())
+    write_text(path, csv_text([[f.name for f in fields(SweepRow)], *map(astuple, rows)]))
 
 
 def read_sweeps(path: Path) -> list[SweepRow]:

@@ -140,16 +140,22 @@ class Graph:
     @cached_property
     def connected(self) -> bool:
         """Whether every client can reach every other. A single client is connected."""
-        if self.clients > 1 and not self.degrees.all():
-            return False
-        reached, frontier = np.zeros(self.clients, dtype=np.bool_), [0]
-        reached[0] = True
-        while frontier:
-            peers = self.neighbours(frontier.pop())
-            fresh = peers[~reached[peers]]
-            reached[fresh] = True
-            frontier.extend(fresh.tolist())
-        return bool(reached.all())
+        return self.clients == 1 or (bool(self.degrees.all()) and self.parts == 1)
+
+    @cached_property
+    def parts(self) -> int:
+        """How many parts there are between which no path leads; a client without neighbours is one."""
+        reached, parts = np.zeros(self.clients, dtype=np.bool_), 0
+        for start in range(self.clients):
+            if reached[start]:
+                continue
+            reached[start], frontier, parts = True, [start], parts + 1
+            while frontier:
+                peers = self.neighbours(frontier.pop())
+                fresh = peers[~reached[peers]]
+                reached[fresh] = True
+                frontier.extend(fresh.tolist())
+        return parts
 
 
 def build(kind: str, clients: int, seed: int, *, connected: bool | None = None, **options: Any) -> Graph:

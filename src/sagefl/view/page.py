@@ -70,11 +70,11 @@ def bundle() -> str:
     return '"use strict";\n(() => {\n' + "\n".join(parts) + "\n})();\n"
 
 
-def live_page(title: str = "sagefl") -> str:
+def live_page() -> str:
     """The server's page; the browser fetches everything else from the server."""
     head = '<link rel="stylesheet" href="static/style.css"><link rel="icon" href="static/icon.svg">'
     preload = "".join(f'<link rel="modulepreload" href="static/{name}">' for name in MODULES)
-    return _document(title, head + preload, '<script type="module" src="static/main.js"></script>')
+    return _document("sagefl", head + preload, '<script type="module" src="static/main.js"></script>')
 
 
 def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str:

@@ -17,7 +17,6 @@ from .plain import plain
 from .scouting import listed, offers
 from .shelf import READING_ERRORS, Run, Shelf
 from .stopping import grid
-from .timeline import timeline
 from .unfolding import unfold
 from .world import world
 
@@ -59,7 +58,7 @@ def _frozen(run: Run, detailed: int) -> dict[str, Any]:
         "traces": lambda: _traces(run, detailed),
     }
     if run.config.clock.network is not None:
-        parts["timelines"] = lambda: {str(n): timeline(run, n) for n in _spread(run, detailed)}
+        parts["timelines"] = lambda: {str(n): tables.timeline(run, n) for n in _spread(run, detailed)}
     return {name: _or_why(make) for name, make in parts.items()}
 
 

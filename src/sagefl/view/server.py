@@ -36,7 +36,6 @@ from .plain import text
 from .scouting import listed, offers, scouted
 from .shelf import READING_ERRORS, Shelf
 from .stopping import MapSettings, play
-from .timeline import timeline
 from .unfolding import unfold
 from .world import world
 
@@ -95,7 +94,7 @@ def application(shelf: Shelf, token: str) -> Starlette:
         Route(f"{base}/api/clients", _answered(lambda q: tables.clients(shelf.run(q["run"])))),
         Route(f"{base}/api/world", _answered(lambda q: world(shelf.run(q["run"])))),
         Route(f"{base}/api/decision", _answered(lambda q: _decision(shelf, q))),
-        Route(f"{base}/api/timeline", _answered(lambda q: timeline(shelf.run(q["run"]), _number(q, "round")))),
+        Route(f"{base}/api/timeline", _answered(lambda q: tables.timeline(shelf.run(q["run"]), _number(q, "round")))),
         Route(f"{base}/api/scout", _answered(lambda q: scouted(shelf, q["id"]))),
         Route(f"{base}/api/map", _answered(lambda q: play(MapSettings.parse(q)))),
     ]

@@ -25,8 +25,9 @@ from ..runs.files import RunError
 from ..runs.findings import read_sheet, sheets_below
 from ..runs.headroom import headroom, runs_scores, said, shown
 from ..runs.rundir import RunDirectory, runs_below
+from ..selection.fidelity import ADAPTED, INSPIRED
+from ..selection.registry import selectors
 from ..selection.theory import SCHEDULE
-from .marks import marked
 from .plain import plain
 
 READING_ERRORS = (SageflError, pl.exceptions.PolarsError, ValueError, OSError)
@@ -240,6 +241,21 @@ def _described(run: Run, problems: list[str]) -> dict[str, Any]:
         "alpha": c.data.alpha if c.data.partition == "dirichlet" else c.data.partition,
         "every": c.evaluation.every,
     }
+
+
+def marked(label: str) -> dict[str, Any]:
+    """What a method's entry says of itself if it is adapted or only inspired by its paper; nothing otherwise.
+
+    The rules of `sagefl.selection` are asked first, so that a page without methods of another kind starts as fast as
+    ever: `sagefl.methods` knows it at the price of torch.
+    """
+    if (rule := selectors().get(label.partition(":")[0])) is not None:
+        said = rule.fidelity
+    else:
+        from ..methods.fidelity import fidelity_of
+
+        said = fidelity_of(label)
+    return {"fidelity": said} if said.partition(":")[0] in (ADAPTED, INSPIRED) else {}
 
 
 def _progress(run: Run, problems: list[str]) -> dict[str, Any]:

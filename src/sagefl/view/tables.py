@@ -12,9 +12,10 @@ import polars as pl
 
 from ..runs.columns import OF_GROUP, Writer, known_metrics, shown
 from ..runs.files import RunError
-from .plain import numbers
+from .plain import numbers, plain
 from .shelf import Run
 
+TURN = ("client", "began_at", "trained_at", "decided_at", "ended_at", "waited", "awaited", "chosen")  # in time
 CELLS = 2_000_000  # rounds x clients that are drawn though hardly any has a row
 CODES = {
     "certified": "c",
@@ -123,3 +124,12 @@ def clients(run: Run) -> dict[str, Any]:
         found["accuracy"].append(numbers(rows[test], 4))
         found["own"].append(numbers(rows[own], 4))
     return found
+
+
+def timeline(run: Run, round: int) -> dict[str, Any]:
+    """The turns of a round, in client order; of clients at their own pace there may be several, or none."""
+    table = run.table("decisions")
+    if "ended_at" not in table.columns:
+        raise RunError("This run has no clock: set clock.network to see who waits for whom.")
+    turns = table.filter((pl.col("round") == round) & pl.col("began_at").is_not_null()).sort("client", "began_at")
+    return {"round": round, "clients": run.config.clients, "turns": plain(turns.select(TURN).to_dicts(), 6)}

@@ -292,7 +292,11 @@ def _alike(a: Any, b: Any) -> bool:
 def _unfolded(outcome: Outcome, losses: Array, peers: Any, rule: Selector) -> dict[str, Any]:
     names: list[Peer] = list(peers)
     stages = [
-        _stage(stage) | {"intervals": _intervals(stage, losses, rule), "advantages": _advantages(stage)}
+        _stage(stage)
+        | {
+            "intervals": _intervals(stage, losses, rule),
+            "advantages": [float(np.mean(stage.risks)) - risk for risk in stage.risks] if stage.risks else None,
+        }
         for stage in outcome.trace
     ]
     return {
@@ -308,11 +312,6 @@ def _unfolded(outcome: Outcome, losses: Array, peers: Any, rule: Selector) -> di
 
 def _stage(stage: Stage) -> dict[str, Any]:
     return {f.name: value for f in fields(stage) if (value := getattr(stage, f.name)) is not None}
-
-
-def _advantages(stage: Stage) -> list[float] | None:
-    """Every peer's advantage over a random draw."""
-    return None if not stage.risks else [float(np.mean(stage.risks)) - risk for risk in stage.risks]
 
 
 def _intervals(stage: Stage, losses: Array, rule: Selector) -> list[list[float]] | None:

@@ -7,14 +7,13 @@ are ties"), 5 points of evidence, 10 points of a stopping share, .1 of a model e
 from __future__ import annotations
 
 from ..claims import Claim
-from .abstain import ABSTAINING
+from .abstain import ABSTAINING, WEAK
 from .abstract import ABSTRACT
 from .commit import COMMITTING
 from .regimes import REGIMES
 from .rivals import RIVALS
 from .stopping import STOPPING
 from .theory import THEORY
-from .weak import WEAK
 
 __all__ = ["STATEMENTS"]
 
