@@ -106,6 +106,11 @@ def compare(
         from ..simulation.comparing import folder_of_comparison, parts_of
 
         if runs:
+            if world.config or world.keys or seeds is not None or out or fresh:
+                raise UsageError(
+                    "folders of finished runs are compared as they are, nothing is run: leave out the folders, or what "
+                    "describes runs (--config, --dataset, --seeds, --out, ...)"
+                )
             results, notes = load(*runs), []
         else:
             resolved, chosen = world.resolve(), [] if seeds is None else number_list("--seeds", seeds)

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from ..errors import UsageError, said
+from ..errors import UsageError
 from ..exchange import ExchangeLayer
 from ..learning.training import LocalTraining
 from ..reading import watched
-from ..references import METHODS, is_reference, load
+from ..references import METHODS, is_reference
 from ..selection import Selector
 from ..selection.options import check_options, help_texts
 from ..selection.private import RandomisedResponse, priced_for
-from ..selection.registry import build, discover, nearest, selectors
+from ..selection.registry import build, discover, nearest, referred, selectors
 
 Helps = Callable[[int, int], bool]
 """Whether (client, peer) are of one group and the peer is no culprit."""
@@ -154,10 +154,7 @@ def _referred(reference: str, known: dict[str, type[Method]]) -> type[Method]:
     place, _, name = reference.partition(":")
     if place in known:
         raise UsageError(f"options are written name=value, got {name!r}")
-    try:
-        found = load(reference)
-    except Exception as error:  # whatever a user's module raises while it is imported
-        raise UsageError(f"cannot load method {reference!r}: {said(error)}") from error
+    found = referred(reference)
     if isinstance(found, type) and issubclass(found, Method):
         return found
     if isinstance(found, type) and issubclass(found, Selector):
