@@ -70,7 +70,7 @@ def _run(model: nn.Module, x: npt.NDArray[Any], step: Any) -> Any:
         where = f" ({at})" if (at := place(error)) else ""
         hint = f" (whole numbers in the inputs: {_spans(x)})" if isinstance(error, IndexError) else ""
         raise ModelError(
-            f"{type(model).__name__} cannot be trained on these data: {type(error).__name__}: {why}{where}{hint}. "
+            f"{type(model).__name__} cannot be trained on these data: {type(error).__name__}: {why}{hint}{where}. "
             f"A batch is {_told(x)}; expected a model for that, made from the shape it is given"
         ) from error
 
