@@ -38,6 +38,23 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str
     return made
 
 
+def print_whole(out: Console, made: Table) -> None:
+    """Print a table so that nothing of it is cut: one that is too wide is turned if that fits, else the terminal wraps.
+
+    A turned table has a row for each column.
+    """
+
+    def needed(shown: Table) -> int:
+        return out.measure(shown, options=out.options.update(max_width=WIDE)).maximum
+
+    head, *rows = [(str(c.header).replace("\n", " "), *map(str, c.cells)) for c in made.columns]
+    turned = table(head, rows, left=head[:1])
+    shown = turned if needed(made) > out.width >= needed(turned) else made
+    out.width, before = max(out.width, needed(shown)), out.width
+    out.print(shown)
+    out.width = before
+
+
 def number(value: float | None, format: str = ".4f") -> str:
     """A result in a table; a dash where there is none."""
     return "-" if value is None else f"{value:{format}}"

@@ -14,7 +14,7 @@ import typer
 from ..errors import UsageError
 from ..selection.registry import RECOMMENDED
 from ..settings import nested, number_list, option_name, parse_options, parse_value, split_list
-from .common import console, fail, friendly_errors, table
+from .common import console, fail, friendly_errors, print_whole, table
 from .flags import Config, HowToRun, MeasuredWorld, Quiet, Set, grouped, resolve
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def _print(results: Results, notes: Sequence[str]) -> None:
         for column in made.columns:
             column.header = str(column.header).replace(" ", "\n")
     out.print()
-    out.print(made)
+    print_whole(out, made)
     out.print("\n" + results.legend())
     for sentence in results.headroom():
         out.print("\n" + fill(sentence, 110))

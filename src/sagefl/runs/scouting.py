@@ -166,7 +166,7 @@ def judge(pilot: Pilot, rounds: int) -> Scouted:
         if home.low <= 0:  # what one draw gains over another is noise
             gain = Range(max(0.0, home.expected), -NOISE, max(home.high, NOISE))
     verdict = _verdict(crisp(pilot), gain if crisp(pilot) else home)
-    if verdict == "gossip" and not crisp(pilot) and FEW > SHORT * pilot.samples:
+    if verdict == "gossip" and not crisp(pilot) and SHORT * pilot.samples < FEW:
         verdict = "unsure"  # no groups were found, and with so few samples none could be
     found = Scouted(verdict, "", kinship, gain, home, _advice(pilot, verdict), needs)
     return replace(found, sentence=_sentence(found, pilot))
