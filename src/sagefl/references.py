@@ -7,13 +7,16 @@ Installed packages offer theirs as entry points: `installed`.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, reduce
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +27,7 @@ SELECTORS, METHODS, MODELS = "sagefl.selectors", "sagefl.methods", "sagefl.model
 DATASETS, METRICS, ENGINES = "sagefl.datasets", "sagefl.metrics", "sagefl.engines"
 """The groups in which packages offer entry points."""
 
+_loaded: set[str] = set()  # folders that hold what references name
 _added: set[str] = set()  # folders that references have put on `sys.path`
 
 
@@ -62,6 +66,7 @@ def _named(reference: str) -> Any:
         importlib.invalidate_caches()  # the file may be younger than the last look at its folder
     elif not Path(place).is_file():
         raise UsageError(f"{place}: no such file")
+    _loaded.add(folder + os.sep)
     if folder not in sys.path:
         _added.add(folder)
         sys.path.insert(0, folder)  # and stays: worker processes import the module from there
@@ -70,6 +75,21 @@ def _named(reference: str) -> Any:
     if place.endswith(".py") and not _is_file_of(imported, Path(place)):
         raise UsageError(f"a module {module} is loaded from elsewhere already: give {place} another name")
     return reduce(getattr, name.split("."), imported)
+
+
+def place(error: BaseException) -> str | None:
+    """File and line of the user's code that an error comes from; None if it comes from elsewhere.
+
+    The innermost call counts that is not in a library: where we called the library, the error is ours.
+    """
+    own, paths = str(Path(__file__).parent), sysconfig.get_paths()
+    libraries = tuple(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    for frame, line in reversed(list(walk_tb(error.__traceback__))):
+        file = frame.f_code.co_filename
+        if not file.startswith(("<", *libraries)):
+            users = file.startswith(tuple(_loaded)) and not file.startswith(own)
+            return f"{Path(file).name}, line {line}" if users else None
+    return None
 
 
 def search_path(reference: str = "") -> list[str]:

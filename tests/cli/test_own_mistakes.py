@@ -64,6 +64,74 @@ def test_a_mistake_in_a_rule_is_a_sentence_and_leaves_no_folder(request_: str, r
     run("-q", "--method", "mine.py:Mine")  # the same command, nothing to be cleared away first
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return Exchange.none()", "Mine.decide has no yield: put `yield from ()` where it asks nothing"),
+        ("yield Probe(hood.peers[99], 0, 1)", "mine.py, line 9: IndexError: tuple index out of range"),
+        ("yield from (); max(hood.round)", "mine.py, line 9: TypeError: 'int' object is not iterable"),
+    ],
+)
+def test_an_error_in_a_rule_is_said_with_its_place(body: str, says: str, run: Call) -> None:
+    head = RULE.partition("        if hood.peers")[0]
+    Path("mine.py").write_text(f"{head}        {body}\n")
+    assert run("-q", "--method", "mine.py:Mine", code=2).stderr == f"sagefl: {says}\n"
+
+
+def test_an_error_in_a_model_is_said_with_its_place(run: Call) -> None:
+    Path("mine.py").write_text(
+        "from torch import nn\n\nclass Net(nn.Linear):\n    def __init__(self, shape, classes):\n"
+        "        super().__init__(784, classes)\n\n    def forward(self, x):\n        return super().forward(x)\n"
+    )
+    told = run("-q", "--set", "model.name=mine.py:Net", code=2).stderr
+    assert told.startswith("sagefl: Net cannot be trained on these data: RuntimeError: mat1 and mat2 shapes cannot")
+    assert "(mine.py, line 8). A batch is float32 N x 1 x 28 x 28" in told
+    assert told.count("\n") == 1
+
+
+def test_an_error_of_ours_below_a_rule_keeps_its_traceback(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise KeyError("ours")
+
+    broken.__code__ = broken.__code__.replace(co_filename=str(Path(package.__file__).parent / "selection/exchange.py"))
+    monkeypatch.setattr("sagefl.selection.Exchange.none", broken)
+    Path("mine.py").write_text(RULE.replace("hood.peers and hood.round >= 1", "False").replace("REQUEST", "0"))
+    with pytest.raises(KeyError, match="ours"):
+        run("-q", "--method", "mine.py:Mine")
+
+
+def test_a_rule_in_a_file_decides_and_replays_too(run: Call, sagefl: Call) -> None:
+    Path("mine.py").write_text(RULE.replace("REQUEST", "Probe(hood.peers, 0, 4)"))
+    Path("losses.csv").write_text("a,b\n" + "0,1\n" * 8)
+    assert "mine.py:Mine on 2 peers, 8 anchors" in sagefl("decide", "losses.csv", "--method", "mine.py:Mine").stdout
+    refused = sagefl("decide", "losses.csv", "--method", "mine.py:Probe", code=2).stderr
+    assert refused == "sagefl: mine.py:Probe is no Selector class; a whole method is run by `sagefl run --method`\n"
+    run("-q", "--method", "rg", "--set", "evaluation.losses=full")
+    assert "mine.py:Mine" in sagefl("replay", "run", "--method", "mine.py:Mine").stdout
+
+
+@pytest.mark.parametrize("flags", [["--rounds", "5"], ["--seeds", "1-2"], ["--fresh"], ["--out", "elsewhere"]])
+def test_finished_runs_take_no_settings(flags: list[str], sagefl: Call) -> None:
+    told = sagefl("compare", "anywhere", *flags, code=2).stderr
+    assert told.startswith("sagefl: folders of finished runs are compared as they are, nothing is run")
+    assert told.count("\n") == 1
+
+
+def test_owners_that_are_named_and_mixed_are_said(sagefl: Call) -> None:
+    rows = [f"{i % 2},{'ada' if i % 3 else 'bob'},{i / 9}" for i in range(120)]
+    Path("table.csv").write_text("\n".join(["label,owner,a", *rows]))
+    flags = ["--dataset", "table.csv", "--clients", "2", "--rounds", "1", "--topology", "complete", *ONE]
+    flags += ["--method", "rg", "--set", "model.name=mlp"]
+    said = "Warning: the data say who owns a sample, but are dealt to clients anew: set data.partition=owners"
+    assert said in sagefl("run", *flags, "--out", "mixed").stdout
+    assert said not in sagefl("run", *flags, "--set", "data.partition=owners", "--out", "owned").stdout
+
+
+def test_a_file_that_cannot_be_written_is_named(sagefl: Call, run: Call) -> None:
+    run("-q", "--method", "rg")
+    assert sagefl("report", "run", "--out", ".", code=2).stderr == "sagefl: .: Is a directory\n"
+
+
 def test_after_a_checkpoint_the_run_is_kept(run: Call) -> None:
     Path("mine.py").write_text(RULE.replace("REQUEST", "'labels'").replace(">= 1", ">= 2"))
     run("-q", "--method", "mine.py:Mine", "--checkpoint-every", "1", code=2)

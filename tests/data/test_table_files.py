@@ -57,10 +57,12 @@ def test_words_are_classes(table: str) -> None:
         ("t.csv?label=price&owners=region", "unknown option 'owners'; expected label, owner, split, features, scale"),
         ("t.csv?label=price&split=kind", "'kind' holds 'flat'; expected train or test in every row"),
         ("missing.csv?label=a", r"missing\.csv: no such file"),
-        ("holes.csv?label=b", r"holes\.csv: 1 value\(s\) are missing in 'a'"),
+        ("nan.csv?label=b", r"nan\.csv: 2 values are missing in 'a'"),
+        ("holes.csv?label=b", r"holes\.csv: 1 value is missing in 'a'"),
     ],
 )
 def test_what_does_not_fit_is_said(table: str, name: str, complaint: str) -> None:
+    Path("nan.csv").write_text("a,b\n1,2\nNaN,3\ninf,3\n")
     Path("holes.csv").write_text("a,b\n1,2\n,3\n")
     with pytest.raises(DataError, match=complaint):
         load(name)

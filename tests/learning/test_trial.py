@@ -46,6 +46,7 @@ class Words(nn.Module):
         (lambda out: out[:, :1], "Gives.forward returned 8 x 1; expected a tensor, 8 x 2"),
         (lambda out: out.mean(), "Gives.forward returned a single number; expected"),
         (lambda out: out / 0, "the loss of Gives on its first batch is nan: check the scale of the inputs"),
+        (lambda out: out.detach(), "Gives has nothing to train: its loss depends on no parameter"),
         (lambda out: out @ out, r"Gives cannot be trained on these data: RuntimeError: .* A batch is float32 N x 3"),
     ],
 )

@@ -69,6 +69,13 @@ def test_with_few_samples_it_says_how_many_would_do() -> None:
     assert int(found.sentence.split(", ")[1].split()[0]) > 12
 
 
+@pytest.mark.parametrize(("samples", "verdict"), [(8, "unsure"), (12, "unsure"), (20, "gossip"), (40, "gossip")])
+def test_with_few_samples_nothing_is_said_to_be_nothing(samples: int, verdict: str) -> None:
+    found = judge(pilot(0.6, 0.6, 0.6, samples=samples), 60)
+    assert found.verdict == verdict
+    assert (f"Cannot tell: {samples} samples a client are too few, " in found.sentence) == (verdict == "unsure")
+
+
 def test_nobody_with_a_neighbour_stays_at_home() -> None:
     alone = pilot(0.6, 0.6, 0.6)
     assert judge(replace(alone, neighbours=np.zeros_like(alone.neighbours)), 60).verdict == "home"

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from ..errors import SageflError
+from ..errors import SageflError, said
 from ..extras import how_to_install, lacking
+from ..references import place
 
 WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "study": "study"}
 """Commands that need more than the extra `sim`, with the extra (which includes it) that they need."""
@@ -37,6 +38,23 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str
     return made
 
 
+def print_whole(out: Console, made: Table) -> None:
+    """Print a table so that nothing of it is cut: one that is too wide is turned if that fits, else the terminal wraps.
+
+    A turned table has a row for each column.
+    """
+
+    def needed(shown: Table) -> int:
+        return out.measure(shown, options=out.options.update(max_width=WIDE)).maximum
+
+    head, *rows = [(str(c.header).replace("\n", " "), *map(str, c.cells)) for c in made.columns]
+    turned = table(head, rows, left=head[:1])
+    shown = turned if needed(made) > out.width >= needed(turned) else made
+    out.width, before = max(out.width, needed(shown)), out.width
+    out.print(shown)
+    out.width = before
+
+
 def number(value: float | None, format: str = ".4f") -> str:
     """A result in a table; a dash where there is none."""
     return "-" if value is None else f"{value:{format}}"
@@ -50,14 +68,28 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 @contextmanager
 def friendly_errors() -> Iterator[None]:
-    """Say a user's mistake, or a file that cannot be read or written, in one line. Any other error is a bug of ours.
+    """Say a user's mistake, one in their code, or a file that cannot be read or written in one line.
 
-    A bug keeps its traceback: without it nobody can fix it.
+    Any other error is a bug of ours and keeps its traceback: without it nobody can fix it.
     """
     try:
         yield
     except (SageflError, OSError) as error:
-        fail("\n".join([str(error), *getattr(error, "__notes__", ())]))  # a note says which task of whom it was
+        fail(_noted(error, _unusable(error) if isinstance(error, OSError) else str(error)))
+    except Exception as error:
+        if (where := place(error)) is None:
+            raise
+        fail(_noted(error, f"{where}: {said(error)}"))
+
+
+def _unusable(error: OSError) -> str:
+    """What is wrong with which file."""
+    return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+
+
+def _noted(error: BaseException, message: str) -> str:
+    """With the notes, which say which task of whom it was."""
+    return "\n".join([message, *getattr(error, "__notes__", ())])
 
 
 class Commands(TyperGroup):

@@ -42,15 +42,16 @@ def decide(
     html: Annotated[Path | None, typer.Option("--html", help="Write the decision as an HTML page.")] = None,
 ) -> None:
     """Decide on recorded losses and say why, stage by stage."""
-    from ..selection import make, replay
+    from ..selection import replay
     from ..selection.driving import replay_rounds
     from ..selection.recorded import read_losses
+    from ..selection.registry import typed
 
     with friendly_errors():
         id, options = parse_method(method)
         options |= parse_options(set_ or [])
         options |= {k: v for k, v in {"delta": delta, "probe_cost": probe_cost}.items() if v is not None}
-        rule = make(id, **options)
+        rule = typed(id, options)
         recorded = read_losses(losses)
         if rounds > 1:
             outcomes = replay_rounds(rule, recorded.losses, rounds, seed, peers=recorded.peers)

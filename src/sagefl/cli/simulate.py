@@ -14,7 +14,7 @@ import typer
 from ..errors import UsageError
 from ..selection.registry import RECOMMENDED
 from ..settings import nested, number_list, option_name, parse_options, parse_value, split_list
-from .common import console, fail, friendly_errors, table
+from .common import console, fail, friendly_errors, print_whole, table
 from .flags import Config, HowToRun, MeasuredWorld, Quiet, Set, grouped, resolve
 
 if TYPE_CHECKING:
@@ -106,6 +106,11 @@ def compare(
         from ..simulation.comparing import folder_of_comparison, parts_of
 
         if runs:
+            if world.config or world.keys or seeds is not None or out or fresh:
+                raise UsageError(
+                    "folders of finished runs are compared as they are, nothing is run: leave out the folders, or what "
+                    "describes runs (--config, --dataset, --seeds, --out, ...)"
+                )
             results, notes = load(*runs), []
         else:
             resolved, chosen = world.resolve(), [] if seeds is None else number_list("--seeds", seeds)
@@ -254,7 +259,7 @@ def _print(results: Results, notes: Sequence[str]) -> None:
         for column in made.columns:
             column.header = str(column.header).replace(" ", "\n")
     out.print()
-    out.print(made)
+    print_whole(out, made)
     out.print("\n" + results.legend())
     for sentence in results.headroom():
         out.print("\n" + fill(sentence, 110))

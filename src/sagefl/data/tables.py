@@ -51,8 +51,9 @@ def from_table(reference: str) -> Dataset:
     if not features:
         raise DataError(f"{name} has no column of features beside {', '.join(filter(None, (label, owner, split)))}")
     for column in filter(None, (label, owner, split, *features)):
-        if missing := table[column].null_count():
-            raise DataError(f"{name}: {missing} value(s) are missing in {column!r}; fill them, or leave the rows out")
+        if missing := _missing(table[column]):
+            values = "1 value is" if missing == 1 else f"{missing} values are"
+            raise DataError(f"{name}: {values} missing in {column!r}; fill them, or leave the rows out")
     test = _test_rows(table, name, split)
     x = np.concatenate([_numbers(table[c], name) for c in features], axis=1)
     if options.get("scale", "standard") != "none":
@@ -63,6 +64,11 @@ def from_table(reference: str) -> Dataset:
     whose = table[owner].cast(str).to_numpy().astype(str)
     tested = None if split is None else whose[test]  # rows drawn at random need not hold some of everybody
     return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test], owners=whose[~test], owners_test=tested)
+
+
+def _missing(column: pl.Series) -> int:
+    """Empty fields, and numbers that are none: scaling would spread one NaN over the whole column."""
+    return column.null_count() + (int((~column.is_finite()).sum()) if column.dtype.is_float() else 0)
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -97,7 +103,7 @@ def _test_rows(table: pl.DataFrame, name: str, split: str | None) -> NDArray[np.
     if split is None:
         drawn = np.random.default_rng(0).permutation(table.height) < table.height // HELD_OUT
         if not drawn.any():
-            raise DataError(f"{name} has {table.height} row(s): too few to hold some out for testing")
+            raise DataError(f"{name} has too few rows ({table.height}) to hold some out for testing")
         return drawn
     words = table[split].cast(str).to_numpy().astype(str)
     if odd := sorted({*words.tolist()} - {"train", "test"}):

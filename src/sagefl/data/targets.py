@@ -60,12 +60,11 @@ def check_targets(what: str, y: Any, *, samples: int, classes: int) -> None:
         raise DataError(f"{what} is {got}; expected an int64 vector, or float32 values (samples x outputs)")
     if len(y) != samples:
         raise DataError(f"{what} has {len(y)} labels for {samples} inputs; expected one label per input")
-    if classes < 2:
-        raise DataError(f"{what}: {classes} class(es); expected at least two")
+    if y.min() >= 0 and classes < 2:
+        raise DataError(f"{what} has a single class; expected at least two")
     if y.min() < 0 or y.max() >= classes:
-        raise DataError(
-            f"{what} has labels from {y.min()} to {y.max()}; expected 0 to {classes - 1} for {classes} classes"
-        )
+        wanted = f"0 to {classes - 1} for {classes} classes" if classes > 1 else "whole numbers from 0"
+        raise DataError(f"{what} has labels from {y.min()} to {y.max()}; expected {wanted}")
 
 
 def _check_values(what: str, y: Values, samples: int, outputs: int) -> None:

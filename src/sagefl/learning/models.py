@@ -220,7 +220,8 @@ def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping
         try:
             inspect.signature(make).bind(shape, classes, **options)
         except TypeError as error:
-            raise ModelError(f"model {name} does not take these options: {error}") from None
+            what = "these options" if options else "the shape of an input and the number of classes"
+            raise ModelError(f"model {name} does not take {what}: {error}") from None
         torch.manual_seed(seed)
         model = make(shape, classes, **options)
     check_model(model)
@@ -242,7 +243,10 @@ def check_model(model: nn.Module) -> None:
         if isinstance(parameter, nn.UninitializedParameter):
             raise ModelError(f"parameter {name!r} has no shape yet: lazy modules cannot be laid out in a matrix")
         if parameter.requires_grad and parameter.dtype != torch.float32:
-            raise ModelError(f"parameter {name!r} is {parameter.dtype}: the population matrix is float32")
+            raise ModelError(
+                f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}; trained ones must be float32 "
+                "(training.precision = bfloat16 saves time)"
+            )
 
 
 def copied(model: nn.Module) -> nn.Module:

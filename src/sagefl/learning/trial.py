@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..records import parts_of
+from ..references import place
 from .corpus import model_input, sliced
 from .devices import one_thread
 from .models import ModelError, copied, training_loss
@@ -66,10 +67,11 @@ def _run(model: nn.Module, x: npt.NDArray[Any], step: Any) -> Any:
         raise
     except Exception as error:  # a user's module: its first line says what, the rest is torch's inside
         why = (str(error).splitlines() or [""])[0]
+        where = f" ({at})" if (at := place(error)) else ""
         hint = f" (whole numbers in the inputs: {_spans(x)})" if isinstance(error, IndexError) else ""
         raise ModelError(
-            f"{type(model).__name__} cannot be trained on these data: {type(error).__name__}: {why}{hint}. A batch is "
-            f"{_told(x)}; expected a model for that, made from the shape it is given"
+            f"{type(model).__name__} cannot be trained on these data: {type(error).__name__}: {why}{hint}{where}. "
+            f"A batch is {_told(x)}; expected a model for that, made from the shape it is given"
         ) from error
 
 
@@ -92,6 +94,10 @@ def _check_loss(model: nn.Module, loss: Any) -> None:
             else f"{' x '.join(map(str, loss.shape))} numbers"
         )
         raise ModelError(f"{type(model).__name__}.loss returned {got}; expected one number")
+    if not loss.requires_grad:
+        raise ModelError(
+            f"{type(model).__name__} has nothing to train: its loss depends on no parameter with requires_grad=True"
+        )
     if not torch.isfinite(loss):
         raise ModelError(
             f"the loss of {type(model).__name__} on its first batch is {float(loss.detach())}: check the scale of the "

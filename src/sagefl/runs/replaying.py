@@ -18,9 +18,10 @@ import numpy as np
 import polars as pl
 
 from ..data import load
-from ..selection import Inspect, Outcome, Probe, Selector, State, make
+from ..selection import Inspect, Outcome, Probe, Selector, State
 from ..selection.decision import Decision
 from ..selection.private import RandomisedResponse, priced_for
+from ..selection.registry import typed
 from ..selection.theory import SCHEDULE
 from .config import method_config
 from .files import RunError
@@ -133,7 +134,7 @@ def swept(method: str, axes: Mapping[str, Sequence[Any]]) -> list[tuple[str, Sel
     for values in product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         at = [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in point.items()]
-        rules.append((" ".join([method, *at]), make(section["id"], **(section["options"] | point))))
+        rules.append((" ".join([method, *at]), typed(section["id"], section["options"] | point)))
     return rules
 
 

@@ -35,6 +35,7 @@ NOISE = 0.012  # so far apart may two runs end that only draw differently
 TOLD_APART = 0.1  # kin's and strangers' answers differ by at least so much
 LATE = 15  # a round from which on skewed labels no longer look like groups
 FEW = 20  # below so many samples a client nothing is told apart
+SHORT = 1.2  # that many times fewer than needed are too few
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -166,6 +167,8 @@ def judge(pilot: Pilot, rounds: int) -> Scouted:
         if home.low <= 0:  # what one draw gains over another is noise
             gain = Range(max(0.0, home.expected), -NOISE, max(home.high, NOISE))
     verdict = _verdict(crisp(pilot), gain if crisp(pilot) else home)
+    if verdict == "gossip" and not crisp(pilot) and SHORT * pilot.samples < FEW:
+        verdict = "unsure"  # no groups were found, and with so few samples none could be
     found = Scouted(verdict, "", kinship, gain, home, _advice(pilot, verdict), needs)
     return replace(found, sentence=_sentence(found, pilot))
 
@@ -247,7 +250,7 @@ def _sentence(found: Scouted, pilot: Pilot) -> str:
 def _enough(pilot: Pilot, seen: Range) -> int | None:
     """With how many samples a client the same difference would be clear; None where their number is not what lacks."""
     lacking = max(FEW / max(pilot.samples, 1), (seen.expected - seen.low) / max(abs(seen.expected), PAYS))
-    return ceil(pilot.samples * lacking**2 / 10) * 10 if lacking > 1.2 and pilot.samples < 5 * FEW else None
+    return ceil(pilot.samples * lacking**2 / 10) * 10 if lacking > SHORT and pilot.samples < 5 * FEW else None
 
 
 def _groups(kinship: Kinship) -> str:

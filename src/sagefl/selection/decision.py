@@ -130,6 +130,11 @@ class Decision:
             return
         self.ledger = ledger or Ledger(hood.peers, hood.anchors)
         self._generator = selector.decide(hood, dict(state or {}), Draws(seed))
+        with _blaming(selector):
+            if not hasattr(self._generator, "send"):
+                raise TypeError(
+                    f"{type(selector).__name__}.decide has no yield: put `yield from ()` where it asks nothing"
+                )
         self._advance(None)
 
     # What a user sees ---------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ..errors import UsageError
 from ..reading import watched
-from ..references import SELECTORS, installed
+from ..references import SELECTORS, installed, is_reference, load
 from .selector import Selector
 
 RECOMMENDED = "sage-m:outside=home"  # where choosing may pay; nodes try models anyhow, so theirs is plain sage-m
@@ -74,7 +74,22 @@ def selector(id: str) -> type[Selector]:
 
 def make(id: str, **options: Any) -> Selector:
     """A selector by id with options; unknown options name the nearest one."""
-    cls = selector(id)
+    return _with_options(id, selector(id), options)
+
+
+def typed(id: str, options: Mapping[str, Any]) -> Selector:
+    """The selector that somebody typed: an id, or `file.py:Class`, whose code is run: never for what a run recorded."""
+    return _with_options(id, selector(id) if id in selectors() or not is_reference(id) else _referred(id), options)
+
+
+def _referred(reference: str) -> type[Selector]:
+    found = load("method", reference)
+    if not (isinstance(found, type) and issubclass(found, Selector)):
+        raise UsageError(f"{reference} is no Selector class; a whole method is run by `sagefl run --method`")
+    return found
+
+
+def _with_options(id: str, cls: type[Selector], options: Mapping[str, Any]) -> Selector:
     for name in options:
         if name not in cls.options():
             choices = ", ".join(cls.options()) or "none"

@@ -47,6 +47,11 @@ def preflight(world: World, methods: Sequence[tuple[str, Method]], workers: int 
     anchors = np.array([len(roles.anchor) for roles in world.federation.roles])
     doubt = _likely_classes(world)
     warnings = [*([doubt] if doubt else []), *_graph(world, degrees)]
+    if world.dataset.owners is not None and world.config.data.partition != "owners":
+        warnings.append(
+            "the data say who owns a sample, but are dealt to clients anew: set data.partition=owners to make owners "
+            "the clients"
+        )
     for label, method in methods:
         warnings += _rule(label, method.selector, list(zip(degrees.tolist(), anchors.tolist(), strict=True)))
     return Preflight(_line(world, degrees, anchors, methods, workers), tuple(warnings), doubt)
@@ -112,7 +117,7 @@ def _rule(label: str, rule: Selector, hoods: Sequence[tuple[int, int]]) -> Itera
             return _tried(rule, degree, anchors)
         except Exception:
             # Whatever a user's rule raises on answers that are made up here: it may need more than a neighbourhood, or
-            # have a mistake. This is only advice; the run asks the rule itself and reports it with its traceback.
+            # have a mistake. This is only advice; the run asks the rule itself and says where it failed.
             return None
 
     if tried(4, ENOUGH) is None:
