@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sagefl.learning.training import LocalTraining
 from sagefl.learning.workbench import Workbench
 from sagefl.methods import method, methods
 from sagefl.runs.config import RunConfig
-from sagefl.selection import Probe
+from sagefl.selection import Outcome, Probe
 from sagefl.selection.scoring import LABEL_ERRORS
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.engines.base import parts
@@ -64,6 +64,7 @@ class Literal:
         self.bench = Workbench(*parts(own, LocalTraining(), kept, shared_memory=False))
         self.works, self.turns = Clockwork(own.machines), [0] * clients
         self.newest: dict[int, int] = {}
+        self.arrived: list[set[int]] = [set() for _ in range(clients)]  # who has pushed since one's last turn
         self.states: dict[int, Any] = {}
         for k in range(clients):
             self._train(k, 0.0)
@@ -74,17 +75,19 @@ class Literal:
 
     def run(self) -> Iterator[tuple[Any, ...]]:
         """Turns in the order in which they end: client, its count, chosen, evaluations, when."""
-        chosen: dict[int, tuple[Any, ...]] = {}
+        outcomes: dict[int, Outcome] = {}
         for _ in range(self.own.clients * self.own.config.rounds):
             while isinstance(event := self.works.advance(), Trained):
-                chosen[event.client] = self._turn(event.client, event.at)
+                outcomes[event.client] = self._turn(event.client, event.at)
             assert event is not None
-            k = event.client
-            yield (k, self.turns[k], *chosen[k], event.at)
+            k, outcome = event.client, outcomes[event.client]
+            for receiver in outcome.peers if outcome.direction == "push" else ():
+                self.arrived[receiver].add(k)
+            yield (k, self.turns[k], list(outcome.peers), outcome.evaluations, event.at)
             self.turns[k] += 1
             self._train(k, event.at)
 
-    def _turn(self, k: int, at: float) -> tuple[Any, ...]:
+    def _turn(self, k: int, at: float) -> Outcome:
         own, turn = self.own, self.turns[k]
         carry_out([Train(k, turn)], self.bench)
         self.newest[k] = turn
@@ -112,13 +115,22 @@ class Literal:
         outcome = decision.outcome
         if outcome.state is not None:
             self.states[k] = outcome.state
-        pull = Look(tuple(Call(p, 0, own.sizes.shared_block, fresh=False) for p in outcome.peers))
-        weights = outcome.weights or dict.fromkeys(outcome.peers, own.config.training.mixing)
-        pulls = [(p, turn - versions[p], weights[p]) for p in outcome.peers]
-        if pulls:
-            carry_out([MixBlocks(k, turn, 1.0 - sum(w for _, _, w in pulls), pulls)], self.bench)
-        self.works.act(k, Script(tuple(looks), pull if pulls else None), at)
-        return list(outcome.peers), outcome.evaluations
+        size, pushes = own.sizes.shared_block, outcome.direction == "push"
+        moved = [Call(p, size, 0, fresh=False) if pushes else Call(p, 0, size, fresh=False) for p in outcome.peers]
+        self._mix(
+            k, turn, {} if pushes else outcome.weights or dict.fromkeys(outcome.peers, own.config.training.mixing)
+        )
+        self.works.act(k, Script(tuple(looks), Look(tuple(moved)) if moved else None), at)
+        return outcome
+
+    def _mix(self, k: int, turn: int, pulled: Mapping[Any, float]) -> None:
+        """Pull, then average with all that has been pushed here since the last turn, each as new as it is by now."""
+        senders, self.arrived[k] = sorted(self.arrived[k]), set()
+        share = 1.0 / (len(senders) + 1)
+        weights = [*((p, share * w) for p, w in pulled.items()), *((s, share) for s in senders)]
+        if weights:
+            own = 1.0 - sum(w for _, w in weights)
+            carry_out([MixBlocks(k, turn, own, [(p, turn - self.newest[p], w) for p, w in weights])], self.bench)
 
 
 GENERATED = [
@@ -126,6 +138,9 @@ GENERATED = [
     slowly("sage-e", 2, "edge"),
     slowly("aq-128", 3, "wan"),
     ("sage-m:kind=labels", 4, "phones"),
+    ("epidemic:s=1", 3, "wan"),  # here pushes arrive between trainings that are computed together
+    slowly("epidemic", 2, "edge"),
+    slowly("epidemic:s=3", 5, "phones"),
 ]
 
 
@@ -172,11 +187,14 @@ def test_results_do_not_depend_on_the_workers(
         assert not differing(files(tmp_path / str(workers)), whole)
 
 
-@pytest.mark.parametrize("at", [slowly(1), slowly(9), slowly(25), 40, slowly(55)])
+KILLED = [slowly("sage-m", 1), slowly("sage-m", 9), slowly("sage-m", 25), ("sage-m", 40), slowly("sage-m", 55)]
+
+
+@pytest.mark.parametrize(("rule", "at"), [*KILLED, slowly("epidemic", 25), ("epidemic", 40), slowly("epidemic", 55)])
 def test_a_run_that_is_killed_at_any_event_goes_on_as_if_nothing_had_happened(
-    at: int, tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
+    rule: str, at: int, tmp_path: Path, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = config("sage-m", clock=ASYNC)
+    settings = config(rule, clock=ASYNC)
     carried, maps = Sequential.map, []
 
     def failing(self: Sequential, tasks: Any) -> Any:

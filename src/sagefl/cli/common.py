@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ from ..references import place
 
 WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "study": "study"}
 """Commands that need more than the extra `sim`, with the extra (which includes it) that they need."""
+
+SELDOM = 50_000
+"""New objects between two searches for cycles. Loading torch makes hundreds of thousands that stay; at Python's usual
+pace a small run spent .2 s of CPU on searching them. A setting of the whole process, so only commands make it."""
 
 WIDE = 1000  # width where there is no terminal, so that nothing is cut in a file or pipe
 
@@ -100,6 +105,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
+        gc.set_threshold(SELDOM, *gc.get_threshold()[1:])
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:

@@ -58,6 +58,8 @@ _once = False  # whether what a data function returned is not asked again
 def made_of(config: RunConfig) -> MadeOf:
     """What a config's names stand for now, by part; empty where all is this package's own at version 1."""
     parts = {"round loop": _versioned(versions.LOOP), **_method(config.method.id), **_world(config)}
+    if config.clock.schedule == "async":
+        parts["own pace"] = _versioned(versions.OWN_PACE.get(config.method.id, 1))
     return {name: digests for name, digests in parts.items() if digests}
 
 

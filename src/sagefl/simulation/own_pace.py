@@ -7,7 +7,8 @@ ended: a fast client has more of them. What is measured then are the models that
 
 Work is done many clients at a time although time is a single line: whoever finishes training before anybody can publish
 once more sees nothing that is not known already. Within such a stretch a client publishes once at most, so two
-published models of each client are all that is ever in use.
+published models of each client are all that is ever in use. Pushed models alone are merged event by event, because they
+may arrive within the stretch.
 """
 
 from __future__ import annotations
@@ -130,9 +131,12 @@ class OwnPace:
             assert event is not None, "clients train for ever"
             if isinstance(event, Ended):
                 self._end(event, number, sums)
-            elif event.client not in self._open:  # otherwise it was dealt with together with an earlier one
+                continue
+            if event.client not in self._open:  # otherwise it was dealt with together with an earlier one
                 together = self._together(event, self.world.clients - len(sums.rows))
                 self._turn(engine, together, clock, check=due and options.mechanisms)
+            with clock.phase("mix"):
+                self._receive(engine, event)
         with clock.phase("record"):
             self.run.keep_losses(number, sums.records)
         with clock.phase("evaluate"):
@@ -214,7 +218,6 @@ class OwnPace:
         for k in turns:
             view: View = self._view(turns[k])
             seen[k] = {int(p): found for p in view.peers(k) if (found := self._newest(int(p), at[k])) is not None}
-            seen[k] |= {p: found for p in self._inbox[k] if (found := self._newest(p, at[k])) is not None}
             seen[k][k] = self._shelf[k][-1]
         return OwnSight(turns, seen)
 
@@ -223,22 +226,31 @@ class OwnPace:
         return next((found for found in reversed(self._shelf[peer]) if found.at <= at), None)
 
     def _begin(self, client: int, at: float, sight: OwnSight, mine: float | None) -> Decision:
-        near = set(self._view(sight.turns[client]).peers(client).tolist())
-        peers = [p for p in sorted(sight.seen[client]) if p in near]
+        peers = sorted(sight.seen[client].keys() - {client})
         ages = [at - sight.seen[client][p].at for p in peers]
         return self.run.begin(client, sight.turns[client], peers, mine, ages)
 
     def _mix(self, engine: Engine, outcomes: Mapping[int, Outcome], sight: OwnSight) -> None:
-        """Merge what was pulled and what others have pushed meanwhile."""
+        """Merge what was pulled."""
         by_turn: dict[int, dict[int, Mix]] = {}
-        for k, outcome in outcomes.items():
-            mine = {} if outcome.direction == "push" else {k: outcome}
-            mine |= {s: Outcome((k,), True, Reason.COMMITTED, direction="push") for s in self._inbox[k] if s != k}
-            self._inbox[k] = []
-            mixes = resolve(mine, sight.ages, self.run.config.training.mixing)
-            if k in mixes:
-                by_turn.setdefault(sight.turns[k], {})[k] = mixes[k]
+        pulled = {k: o for k, o in outcomes.items() if o.direction == "pull"}
+        for k, mix in resolve(pulled, sight.ages, self.run.config.training.mixing).items():
+            by_turn.setdefault(sight.turns[k], {})[k] = mix
         for turn, mixes in sorted(by_turn.items()):
+            self.run.method.exchange.mix(engine, turn, mixes)
+
+    def _receive(self, engine: Engine, now: Trained) -> None:
+        """Merge what others have pushed by the time that a training has ended, and not only by when it was computed.
+
+        A push may arrive between those who are dealt with together. Nobody of them publishes twice, so that what is
+        newest in that moment is still there.
+        """
+        client, turn = now.client, self._turns[now.client]
+        senders, self._inbox[client] = self._inbox[client], []
+        found = {s: self._newest(s, now.at) for s in senders}
+        ages = {(client, s): turn - seen.turn for s, seen in found.items() if seen is not None}
+        pushed = {s: Outcome((client,), True, Reason.COMMITTED, direction="push") for _, s in ages}
+        if mixes := resolve(pushed, ages, self.run.config.training.mixing):
             self.run.method.exchange.mix(engine, turn, mixes)
 
     # Measuring ----------------------------------------------------------------------------------------------------
