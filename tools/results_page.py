@@ -332,12 +332,12 @@ def situations() -> str:
     noise = [peers.gain(home, w) for w in peers.metric if w != "poison"]
     known = f"{share:.0%} of what knowing the groups brings, for {asked:.1%} more bytes at most"
     rows = [
-        ("everybody learns the same", "*nothing to choose*", "`rg`",
-         f"`sage-m` ends {span(level, 1)} points from gossip in {len(level)} worlds, `{home}` {span(tried, 1)}: "
-         "nothing to win"),
+        ("everybody learns the same", "*nothing to choose*", "`rg`: random gossip",
+         f"nothing to win: in {len(level)} worlds `sage-m` ends {span(level, 1)} points from gossip, "
+         f"`{home}` {span(tried, 1)}"),
         ("clients come in groups", "*choose*", f"`{home}`",
          f"{points(median(gains), 0)} points over gossip, median of {len(gains)} worlds ({span(gains, 0)}), {known}"),
-        ("averaging with anybody makes your model worse", "*stay at home*", f"`local`, or `{home}`",
+        ("averaging with anybody makes your model worse", "*stay at home*", f"`local`: no exchange; or `{home}`",
          f"{span(harm, 0)} points over gossip in {len(harm)} worlds"),
         ("some peers are bad",
          f"*choose* in {chose} of {told} pilots; with poison behind honest answers in {blind} of {poisoned}",

@@ -21,6 +21,7 @@ from sagefl.study.canvas import colour, drawing, marker, tidy
 
 WORLD = Path(__file__).parent / "groups.toml"
 METHODS = ("local", "rg", "sage-os", RECOMMENDED)
+NAMES = dict(zip(METHODS, ("staying at home", "random gossip", "the paper's rule", "choosing"), strict=True))
 
 
 def main(folder: Path) -> None:
@@ -41,9 +42,9 @@ def conclusion(results: Results, scouting: Scouting) -> dict[str, Any]:
     ours = runs[RECOMMENDED]
     asked = (ours["probe_input_bytes"] + ours["probe_answer_bytes"]) / runs["rg"]["model_bytes"]
     sentence = (
-        f"Choosing with {RECOMMENDED} ends at {accuracy[RECOMMENDED]:.1%}: {gain['rg']:+.1f} points over random gossip "
-        f"(rg), {gain['local']:+.1f} over staying at home and {gain['sage-os']:+.1f} over sage-os, for {asked:.1%} "
-        "more bytes than gossip."
+        f"Choosing ends at {accuracy[RECOMMENDED]:.1%}: {gain['rg']:+.1f} points over {NAMES['rg']}, "
+        f"{gain['local']:+.1f} over {NAMES['local']} and {gain['sage-os']:+.1f} over {NAMES['sage-os']}, for "
+        f"{asked:.1%} more bytes than gossip."
     )
     return {"sentence": sentence, "accuracy": accuracy, "gain": gain, "bytes": asked, "scout": scouting.sentence}
 
@@ -66,10 +67,10 @@ def picture(results: Results, scouting: Scouting, sentence: str, path: Path) -> 
         below = 2.0
         for method, end in sorted(ends.items(), key=lambda pair: -pair[1]):
             below = min(end, below - 0.027)  # names of lines that end together are written below each other
-            right.annotate(f"{method} {end:.2f}", (x[-1] * 1.03, below), va="center", color=colour(method))
-        right.set(xlabel="round", ylabel="accuracy on one's own group's test set", xlim=(0, x[-1] * 1.42))
+            right.annotate(f"{NAMES[method]} {end:.2f}", (x[-1] * 1.03, below), va="center", color=colour(method))
+        right.set(xlabel="round", ylabel="accuracy on one's own group's test set", xlim=(0, x[-1] * 1.46))
         right.set_xticks(range(0, x[-1] + 1, 10))
-        right.set_title("after: the same clients under four methods", fontsize=9)
+        right.set_title("after: the same clients in four ways", fontsize=9)
         tidy(right)
         figure.suptitle(fill(sentence, 108), x=0.01, ha="left", fontsize=10)
         figure.savefig(path, dpi=130, facecolor="white", metadata={"Software": None})

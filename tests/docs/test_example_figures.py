@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import sys
+from math import log
 
 import pytest
 from doc_pages import ROOT
@@ -41,3 +43,20 @@ def test_pages_show_the_recorded_figures(row: dict[str, str]) -> None:
         assert f"{float(row[name]):.4f}" in told, (name, line)
     for name in ("certified", "evidence"):
         assert f"{float(row[name]):.1%}" in told, (name, line)
+
+
+def test_the_picture_of_the_proof_is_drawn_from_the_runs_that_its_page_tells_of() -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import proof_picture
+    finally:
+        sys.path.pop(0)
+    assert proof_picture.TARGET.read_text(encoding="utf-8") == proof_picture.picture()
+    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    assert f"cyd: better {proof_picture.example()[-1, 2]:.2f}" in page
+    caption = next(line for line in page.splitlines() if "proof-wealth.svg" in line)
+    needed = log(2 * len(proof_picture.PEERS) / proof_picture.DELTA)
+    passed = (proof_picture.receivers() >= needed).any(axis=1).sum()
+    first = (proof_picture.example()[:, 2] >= needed).argmax()
+    assert f"in round {first}," in caption
+    assert f"{proof_picture.RECEIVERS} receivers with nobody better: {passed} ever pass" in caption

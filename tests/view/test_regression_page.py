@@ -70,3 +70,4 @@ def test_a_regression_run_is_told_by_its_errors_and_clients_by_their_names(
     page.screenshot(path=shots / "decision.png", full_page=True)
     chosen = json.loads((tmp_path / "run" / "names.json").read_text())
     assert any(f"takes {name} after" in page.inner_text("#decision-facts") for name in chosen)
+    assert "risk (mean error, 1 where it is cut off)" in page.text_content("#decision-risks")

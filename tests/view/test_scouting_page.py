@@ -20,6 +20,7 @@ from sagefl.runs.files import RunError
 from sagefl.runs.findings import known, read_sheet
 from sagefl.runs.kinship import find_kin, nanmean
 from sagefl.runs.losses import Recorded, losses_path, write_losses
+from sagefl.runs.names import write_names
 from sagefl.runs.scouting import Cost, Pilot, judge
 from sagefl.view.report import report_page, write_page
 from sagefl.view.scouting import offers
@@ -71,7 +72,7 @@ def test_the_page_shows_verdict_map_and_groups(pilot: Path, serve: Serve, watch:
         ]
         page.locator("#scout-map svg").hover(position={"x": 60, "y": 200})
         pair = (
-            r"The model of \d on the samples of \d: errs on \d+ %, between \d+ % and \d+ % "
+            r"The model of \d on the samples of \d: error 0\.\d\d, between 0\.\d\d and [01]\.\d\d "
             r"\(95 % interval, Hoeffding\)\."
         )
         assert re.fullmatch(pair, page.inner_text("#scout-pointed"))
@@ -95,8 +96,20 @@ def test_recorded_losses_are_judged_run_by_run_and_nodes_together(tmp_path: Path
     assert whole["sentence"].startswith("Choose, with")
     assert whole["groups"] == GROUPS.tolist()
     assert whole["arms"] == []
+    assert whole["names"] is None
     assert [sum(risk is not None for risk in row) for row in nodes["map"]] == [0, 0, 7, 0, 0, 7, 0, 0]
     assert str(tmp_path) not in json.dumps(whole)
+
+
+def test_groups_are_told_by_the_names_of_their_clients(serve: Serve, watch: Watch, tmp_path: Path) -> None:
+    path = make_run(tmp_path / "run", method="rg", rounds=2).path
+    record_answers(path, list(range(8)))
+    write_names(path, ["Ahr", "Bode", "Chiem", "Donau", "Eder", "Fulda", "Glan", "Havel"])
+    page = watch().open(serve(tmp_path).address + "#view=scout")
+    page.wait_for_selector("#scout-map svg")
+    told = page.locator("#scout-groups li").all_inner_texts()
+    assert told == ["group 0: clients Ahr, Chiem, Eder, Glan", "group 1: clients Bode, Donau, Fulda, Havel"]
+    assert "Chie" in page.locator("#scout-map .axis text").all_text_contents()
 
 
 def test_a_run_that_records_more_is_judged_again(tmp_path: Path) -> None:

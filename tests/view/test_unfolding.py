@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,16 @@ from made_runs import make_run
 
 from sagefl.errors import SageflError
 from sagefl.runs.config import Execution, RunConfig
-from sagefl.runs.losses import read_losses, write_losses
+from sagefl.runs.losses import losses_path, read_losses, write_losses
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import SageE, SageOS, make
+from sagefl.selection.own_loss import UNKNOWN_LOSS
 from sagefl.selection.private import RandomisedResponse
 from sagefl.selection.recorded import RecordedLosses
+from sagefl.selection.scoring import Scoring
 from sagefl.simulation.simulator import Simulator
 from sagefl.view.shelf import Run
-from sagefl.view.unfolding import unfold, unfold_losses
+from sagefl.view.unfolding import OWN_RISK, RISKS, SOME_RISK, unfold, unfold_losses
 
 NUMBERS = ("risks", "advantage", "gap", "radius", "width", "next_cost", "wealth", "threshold")
 
@@ -141,6 +144,24 @@ def test_torn_losses_are_said(tmp_path: Path) -> None:
     make_run(tmp_path, rounds=1)
     next((tmp_path / "losses").iterdir()).write_bytes(b"torn")
     assert "does not hold recorded losses" in unfold(Run(tmp_path), 0, 3)["note"]
+
+
+def test_risks_are_called_what_the_answers_were_scored_by(tmp_path: Path) -> None:
+    """Of values, say, they are no shares of wrong answers; of an older file nothing is claimed."""
+    make_run(tmp_path, rounds=1)
+    path = losses_path(tmp_path, 0)
+
+    def told(form: Scoring | None) -> str:
+        write_losses(path, [replace(record, scoring=form) for record in read_losses(path)])
+        return str(unfold(Run(tmp_path), 0, 3)["risk"])
+
+    forms = list(Scoring.registered.values())
+    assert {form.loss: told(form) for form in forms} == RISKS
+    assert {told(replace(form, own=UNKNOWN_LOSS)) for form in forms} == {OWN_RISK}
+    assert told(None) == SOME_RISK
+    drawn = np.random.default_rng(3).random((4, 64))
+    for losses, risk in ((drawn, SOME_RISK), (drawn.round(), RISKS["error"])):
+        assert unfold_losses(SageOS(), RecordedLosses(tuple("abcd"), losses), 0, "x")["risk"] == risk
 
 
 @pytest.mark.parametrize(("round", "client"), [(99, 0), (0, 99), (-1, 0)])

@@ -77,7 +77,7 @@ class Finding:
             made.append(
                 f"Models of kin err {k.within:+.1%} more often than one's own, those of strangers {k.between:+.1%}."
                 if p is not None
-                else f"Models of kin err on {k.within:.1%} of the samples, those of strangers on {k.between:.1%}."
+                else f"The mean risk of kin's models is {k.within:.3f}, that of strangers' {k.between:.3f}."
             )
         elif p is not None:
             made.append(f"No groups; others' models err {k.within:+.1%} more often than one's own.")

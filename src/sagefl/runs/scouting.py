@@ -209,17 +209,18 @@ def judge_answers(answers: Floats, harm: float | None, first_round: int) -> Scou
             return Scouted("unsure", said, kinship)
         apart = kinship.between - kinship.within
         said = (
-            f"Choose, with {RECOMMENDED}: {_groups(kinship)}; strangers err {apart:.0%} more often than kin. "
+            f"Choose, with {RECOMMENDED}: {_groups(kinship)}; strangers' risk is {apart:.2f} above that of kin. "
             "What that gains, a pilot tells."
         )
         return Scouted("choose", said, kinship)
     if harm is None:
-        said = "Cannot tell: neighbours answer alike, and whether mixing harms, answers do not say; a pilot would."
+        said = "Cannot tell: neighbours answer much alike, and whether mixing harms, answers do not say; a pilot would."
         return Scouted("unsure", said, kinship)
     if harm >= PAYS:
         said = f"Neighbours harm: stay at home; in this run mixing cost {100 * harm:.1f} points in its last round."
         return Scouted("home", said, kinship)
-    return Scouted("gossip", "Nothing to choose: use rg; neighbours answer alike, and mixing does no harm.", kinship)
+    said = "Nothing to choose: use rg; neighbours answer much alike, and mixing does no harm."
+    return Scouted("gossip", said, kinship)
 
 
 # In words -------------------------------------------------------------------------------------------------------------

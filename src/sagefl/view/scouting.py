@@ -14,6 +14,7 @@ from typing import Any
 from ..runs.files import RunError
 from ..runs.findings import find_in_runs, read_sheet, sheets_below
 from ..runs.losses import first_losses, read_losses
+from ..runs.names import read_names
 from .plain import plain
 from .shelf import READING_ERRORS, Kept, Run, Shelf
 
@@ -63,13 +64,13 @@ def scouted(shelf: Shelf, id: str) -> dict[str, Any]:
 
 def _recorded(label: str, runs: Sequence[Run]) -> Offer:
     version = _id([run.signature("losses") for run in runs], [run.version for run in runs])
-    source = runs[0].config.described()
-    return Offer(
-        _id([run.path for run in runs]),
-        label,
-        version,
-        lambda: find_in_runs([run.path for run in runs], source).sheet(),
-    )
+    config, folders = runs[0].config, [run.path for run in runs]
+
+    def sheet() -> dict[str, Any]:
+        names = read_names(folders[0], config.clients) if len(folders) == 1 else None
+        return find_in_runs(folders, config.described()).sheet() | {"names": names}
+
+    return Offer(_id(folders), label, version, sheet)
 
 
 def _receivers(run: Run) -> int:

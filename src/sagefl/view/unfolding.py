@@ -42,6 +42,13 @@ from .world import is_code
 
 AUDITED = tuple(column.name for column in LAST_LOOK)
 BETTING = ("wealth", "trim")
+RISKS = {
+    "error": "share of anchors answered wrongly",
+    "ce": "mean cross-entropy, 0.5 for a uniform guess",
+    "absolute": "mean error, 1 where it is cut off",
+    "squared": "mean squared error, 1 where it is cut off",
+}
+OWN_RISK, SOME_RISK = "mean of the run's own loss, 1 at its maximum", "mean loss of the answers"
 
 
 def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
@@ -55,7 +62,7 @@ def unfold(run: Run, round: int, client: int) -> dict[str, Any]:
         return _header(run, nothing) | {"note": why, "stages": [], "sentences": []}
     if row is None:
         raise RunError(f"client {client} has no decision in round {round + 1}")
-    found, call = _header(run, row), _names(run)
+    found, call = _header(run, row) | {"risk": _risk(run)}, _names(run)
     if not row["peers"]:
         return found | {"note": "No active neighbour this round: nothing to decide."}
     if row.get("test") == "memory":
@@ -76,6 +83,16 @@ def _names(run: Run) -> Callable[[Any], Peer]:
     return lambda client: client if known is None or not 0 <= int(client) < len(known) else known[int(client)]
 
 
+def _risk(run: Run) -> str:
+    """What this run's risks are, in words, as far as its recorded losses say it."""
+    form = None
+    if (first := first_losses(run.path)) is not None:
+        with suppress(SageflError, OSError):  # damaged, or gone by now: the decision says so
+            records = _round_losses(first, first.stat().st_mtime_ns).values()
+            form = next((record.scoring for record in records if record.scoring is not None), None)
+    return SOME_RISK if form is None else OWN_RISK if form.own is not None else RISKS.get(form.loss, SOME_RISK)
+
+
 def unfold_losses(rule: Selector, recorded: RecordedLosses, seed: int, label: str) -> dict[str, Any]:
     """The same view of a recorded losses file."""
     outcome = replay(rule, recorded.losses, seed, peers=recorded.peers)
@@ -88,6 +105,7 @@ def unfold_losses(rule: Selector, recorded: RecordedLosses, seed: int, label: st
         "evaluations": outcome.evaluations,
         "pool": recorded.losses.shape[1],
         "degree": len(recorded.peers),
+        "risk": RISKS["error"] if np.isin(recorded.losses, (0, 1)).all() else SOME_RISK,
     }
     return header | _unfolded(outcome, recorded.losses, recorded.peers, rule)
 

@@ -164,7 +164,7 @@ function riskDrawing(data, at, width) {
   const height = top + rows * step + 64, x = scale(0, bound, left, width - 14), base = top + rows * step;
   const label = `Risks after ${stage.anchors} anchors: ${names.map((n, j) => `${n} ${fixed(stage.risks?.[j])}`).join(", ")}`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
-  drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, `Each neighbour's risk after ${stage.anchors} anchors`), bottomAxis(x, ticks(bound), base, base - top + 8, "risk (share of anchors answered wrongly)"));
+  drawing.append(svg("text", { x: 12, y: 20, class: "heading" }, `Each neighbour's risk after ${stage.anchors} anchors`), bottomAxis(x, ticks(bound), base, base - top + 8, `risk (${data.risk})`));
   drawing.append(svg("text", { x: 12, y: height - 8, class: "small soft" }, `● lowest risk · ◆ taken${!stage.intervals ? "" : ` · bars: ${stage.radius !== undefined ? "risk ± r" : width < 420 ? "betting interval" : "betting interval against the dashed line"}`}`));
   if (!stage.risks) return drawing;
   const mean = stage.risks.reduce((a, b) => a + b, 0) / rows;

@@ -1,5 +1,5 @@
 // What a scout found: the verdict, whose model errs on whose samples with the groups found, and what the pilot came to.
-import { dataTable, el, fixed, foldedTable, labelled, onWidth, options, percent, renew, replace, svg } from "./dom.js";
+import { dataTable, el, fixed, foldedTable, labelled, onWidth, options, renew, replace, svg } from "./dom.js";
 import { lineStyle, shade } from "./palette.js";
 import { Missing } from "./source.js";
 
@@ -27,7 +27,7 @@ export class ScoutView {
   constructor(app) {
     this.#app = app;
     this.#from.addEventListener("change", () => this.refresh());
-    const scale = el("div", { class: "legend" }, "error:", STEPS.map((v) => key(shade(1 - v), `${100 * v} %`)), key("none", "not asked"));
+    const scale = el("div", { class: "legend" }, "error:", STEPS.map((v) => key(shade(1 - v), `${v}`)), key("none", "not asked"));
     this.#armsFigure = el("figure", { class: "card" }, el("figcaption", {}, el("strong", {}, "What the pilot came to"), el("span", { class: "note", id: "scout-rounds" })), this.#arms);
     this.#figures.append(el("figure", { class: "card" }, el("figcaption", {}, el("strong", {}, "Whose model errs on whose samples"), el("span", { class: "note" }, " clients sorted by the groups found, which are framed")), this.#map, scale, this.#pointed), this.#armsFigure);
     this.#root.append(el("h2", {}, "Scout: will choosing pay here?"), this.#choice, this.#answer, this.#figures, this.#lines, this.#groups, this.#table);
@@ -73,7 +73,7 @@ export class ScoutView {
     this.#armsFigure.hidden = !arms.length;
     replace(this.#root.querySelector("#scout-rounds"), pilot ? ` accuracy after ${pilot.rounds} rounds, with 95 % intervals over clients` : "");
     const held = membersOf(groups);
-    const said = held.map((members, group) => el("li", {}, `group ${group}: ${members.length > 1 ? "clients" : "client"} ${members.join(", ")}`));
+    const said = held.map((members, group) => el("li", {}, `group ${group}: ${members.length > 1 ? "clients" : "client"} ${members.map(caller(sheet)).join(", ")}`));
     replace(this.#groups, held.length > 1 ? [el("h3", {}, "Groups found"), el("ul", {}, said)] : []);
     replace(this.#pointed, "Point at the map to read one pair.");
     renew(this.#table);
@@ -82,18 +82,18 @@ export class ScoutView {
 
   #draw() {
     if (!this.#sheet || !this.#map.clientWidth) return;
-    const ends = (receiver, peer) => this.#sheet.map_intervals?.[receiver][peer];
-    const told = (receiver, peer, error) => replace(this.#pointed, receiver === peer ? `The model of ${peer} on its own samples: ${errs(error, ends(receiver, peer))}.` : `The model of ${peer} on the samples of ${receiver}: ${errs(error, ends(receiver, peer))}.`);
+    const call = caller(this.#sheet), ends = (receiver, peer) => this.#sheet.map_intervals?.[receiver][peer];
+    const told = (receiver, peer, error) => replace(this.#pointed, receiver === peer ? `The model of ${call(peer)} on its own samples: ${errs(error, ends(receiver, peer))}.` : `The model of ${call(peer)} on the samples of ${call(receiver)}: ${errs(error, ends(receiver, peer))}.`);
     replace(this.#map, pairsDrawing(this.#sheet, this.#map.clientWidth, told));
     if (this.#sheet.arms.length) replace(this.#arms, armsDrawing(this.#sheet.arms, this.#arms.clientWidth, this.#arms.clientWidth > 420 ? 470 : 280));
   }
 
   #asTable() {
     if (!this.#sheet) return null;
-    const { groups, map } = this.#sheet;
+    const { groups, map, names } = this.#sheet;
     const rows = groups.map((group, k) => {
       const over = (wanted) => mean(map[k].filter((error, peer) => peer !== k && error !== null && wanted(groups[peer])));
-      return [`client ${k}`, group, fixed(map[k][k]), fixed(over((other) => other === group)), fixed(over((other) => other !== group))];
+      return [names?.[k] ?? `client ${k}`, group, fixed(map[k][k]), fixed(over((other) => other === group)), fixed(over((other) => other !== group))];
     });
     return dataTable("Errors on each client's samples", ["client", "group", "its own model", "kin's models", "strangers' models"], rows);
   }
@@ -101,7 +101,12 @@ export class ScoutView {
 
 function errs(error, ends) {
   if (error === null) return "not asked";
-  return `errs on ${percent(error, 0)}${ends ? `, between ${percent(ends[0], 0)} and ${percent(ends[1], 0)} (95 % interval, Hoeffding)` : ""}`;
+  return `error ${fixed(error, 2)}${ends ? `, between ${fixed(ends[0], 2)} and ${fixed(ends[1], 2)} (95 % interval, Hoeffding)` : ""}`;
+}
+
+// What a client is called: its name, or its number.
+function caller({ names }) {
+  return (k) => String(names?.[k] ?? k);
 }
 
 function mean(values) {
@@ -119,7 +124,8 @@ function key(colour, text) {
 }
 
 // A cell for every pair, a frame around every group; the row is whose samples, the column whose model.
-function pairsDrawing({ groups, map }, width, told) {
+function pairsDrawing(sheet, width, told) {
+  const { groups, map } = sheet, short = (k) => caller(sheet)(k).slice(0, 4);
   const order = membersOf(groups).flat(), count = order.length;
   const left = 46, top = 6, side = Math.min(width - left - 8, 430), cell = side / count, height = top + side + 40;
   const every = Math.ceil(13 / cell), shownNames = order.map((k, at) => [k, at]).filter(([, at]) => at % every === 0);
@@ -135,8 +141,8 @@ function pairsDrawing({ groups, map }, width, told) {
     return svg("rect", { class: "frame", x: left + at, y: top + at, width: length * cell, height: length * cell });
   });
   const names = shownNames.map(([k, at]) => [
-    svg("text", { x: left - 5, y: top + middle(at) + 4, "text-anchor": "end" }, k),
-    svg("text", { x: left + middle(at), y: top + side + 14, "text-anchor": "middle" }, k),
+    svg("text", { x: left - 5, y: top + middle(at) + 4, "text-anchor": "end" }, short(k)),
+    svg("text", { x: left + middle(at), y: top + side + 14, "text-anchor": "middle" }, short(k)),
   ]);
   const titles = [
     svg("text", { x: left + side / 2, y: height - 6, "text-anchor": "middle", class: "title" }, "whose model"),

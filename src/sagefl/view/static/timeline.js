@@ -2,7 +2,7 @@
 import { dataTable, el, fixed, foldedTable, labelled, onWidth, options, plural, renew, replace, svg } from "./dom.js";
 import { Missing } from "./source.js";
 
-const PARTS = [["train", "trains"], ["wait", "waits for a peer that still trains"], ["look", "asks and is answered"], ["move", "moves models"]];
+const PARTS = [["train", "trains"], ["wait", "waits for a peer that still trains"], ["look", "asks, is answered, tries a model"], ["move", "moves models"]];
 
 export class TimelineView {
   id = "time";
@@ -22,7 +22,7 @@ export class TimelineView {
     this.#run.addEventListener("change", () => this.#app.go({ run: this.#run.value }));
     this.#slider.addEventListener("input", () => this.#app.go({ round: Number(this.#slider.value) - 1 }, { quiet: true }));
     const controls = el("div", { class: "controls" }, labelled("run", this.#run), labelled("round", this.#slider));
-    const help = "Thin lines lead from a client that waited longest for a peer to the moment when that peer had trained.";
+    const help = "A thin line joins a client to the peer it waited longest for, at the moment that peer had trained.";
     this.#root.append(el("h2", {}, "Time"), controls, this.#caption, this.#legend, this.#box, el("p", { class: "note" }, help), this.#table);
     onWidth(this.#box, () => this.#draw());
   }
