@@ -33,7 +33,7 @@ def ask(federation: Federation, me: str, name: str, inputs: slice) -> None:
 
 
 def until_finished(node: Node) -> None:
-    directory, end = Path(node.config.directory), time.monotonic() + 30
+    directory, end = Path(node.config.directory), time.monotonic() + 120
     while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
         assert time.monotonic() < end
         time.sleep(0.01)
