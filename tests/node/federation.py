@@ -49,7 +49,7 @@ SETTINGS: Mapping[str, Any] = {
     "data": {"partition": "iid", "dataset": "tiny"},
     "model": {"name": "mlp", "options": {"hidden": 8}},
     "training": {"max_batches": 3},
-    "exchange": {"deadline": 2.0, "transfer_deadline": 2.0, "linger": 0.0},
+    "exchange": {"deadline": 5.0, "transfer_deadline": 10.0, "linger": 0.0},
 }
 
 
@@ -88,7 +88,7 @@ class Federation:
         return Node(self.config(name, known, **settings), dataset=tiny())
 
     def client(self, me: str, name: str, **options: Any) -> PeerClient:
-        return PeerClient(name, self.addresses[name], self.identity(me), me=me, **{"deadline": 3.0, **options})
+        return PeerClient(name, self.addresses[name], self.identity(me), me=me, **{"deadline": 10.0, **options})
 
     @contextmanager
     def honest(self, name: str, known: tuple[str, ...] = NAMES, rounds: int = 1, **settings: Any) -> Iterator[Node]:
@@ -132,7 +132,7 @@ def raw_call(federation: Federation, me: str, name: str) -> Callable[..., Any]:
         federation.addresses[name], credentials, [("grpc.ssl_target_name_override", name), ("grpc.enable_retries", 0)]
     )
 
-    def call(method: str, content: bytes, timeout: float = 5.0) -> Any:
+    def call(method: str, content: bytes, timeout: float = 30.0) -> Any:
         path = f"/sagefl.node.v1.Peer/{method}"
         if method in ("Pull", "Inspect"):
             return b"".join(channel.unary_stream(path)(content, timeout=timeout))

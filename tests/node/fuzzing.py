@@ -6,8 +6,8 @@ An exception that a target does not expect is a finding: the process ends with a
 from __future__ import annotations
 
 import contextlib
-import io
 import json
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "
     from federation import Federation, tiny
 
     from sagefl.node.account import KeptAccount
-    from sagefl.node.audit import _chain
+    from sagefl.node.audit import GENESIS, _chain, _hash
     from sagefl.node.config import NeighbourConfig
     from sagefl.node.corelog import handshake_failure
     from sagefl.node.errors import Fault, NodeError
@@ -34,6 +34,7 @@ with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "
     from sagefl.node.registry import Registry
     from sagefl.node.roster import Roster
     from sagefl.node.service import PeerService
+    from sagefl.node.status import FILE, read_status
     from sagefl.node.ticket import Ticket
     from sagefl.node.verify import decode_answers, decode_block, decode_values, fits
     from sagefl.node.wire import node_pb2 as wire
@@ -47,6 +48,7 @@ with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "
 
 HOME = Path(tempfile.mkdtemp(prefix="sagefl-fuzz-"))
 FEDERATION = Federation(HOME)
+CERTIFICATE, LIST = "CERTIFICATE", "X509 CRL"  # as the armour around them names them
 WIRES = 4  # forms of answer: labels, probabilities, latents, values
 Target = tuple[Callable[[bytes], None], list[bytes]]  # what takes any bytes, and seeds made from real messages
 
@@ -151,22 +153,26 @@ def block() -> Target:
 
 
 def files() -> Target:
-    """Any bytes as a Parquet footer, an audit log, a revocation list, a certificate or a line of gRPC's log."""
+    """Any bytes as a Parquet footer, a revocation list, a certificate (in armour or not) or a line of gRPC's log."""
     path, bob = HOME / "any", FEDERATION.identity("bob")
 
     def one(data: bytes) -> None:
-        path.write_bytes(data)
-        with contextlib.suppress(RunError):
-            check_size(io.BytesIO(data + len(data).to_bytes(4, "little") + b"PAR1"), path)
-        with contextlib.suppress(NodeError):
-            _chain(path)
-        with contextlib.suppress(NodeError):
-            _read_revocations(path, bob._authority)
-        with contextlib.suppress(Refused):
-            bob.judge_pem(data, {"alice": None})
+        path.write_bytes(data + len(data).to_bytes(4, "little") + b"PAR1")
+        with contextlib.suppress(RunError), path.open("rb") as file:
+            check_size(file, path)
+        armoured = ssl.DER_cert_to_PEM_cert(data)
+        for listed in (data, armoured.replace(CERTIFICATE, LIST).encode()):
+            path.write_bytes(listed)
+            with contextlib.suppress(NodeError):
+                _read_revocations(path, bob._authority)
+        for certificate in (data, armoured.encode()):
+            with contextlib.suppress(Refused):
+                bob.judge_pem(certificate, {"alice": None})
         handshake_failure(data.decode(errors="replace"))
 
-    return one, [(FEDERATION.home / "bob" / name).read_bytes() for name in ("revoked.pem", "node.pem")]
+    pems = [(FEDERATION.home / "bob" / name).read_text() for name in ("revoked.pem", "node.pem")]
+    ders = [ssl.PEM_cert_to_DER_cert(pem.replace(LIST, CERTIFICATE)) for pem in pems]
+    return one, [*(pem.encode() for pem in pems), *ders]
 
 
 def keeper() -> Target:
@@ -190,7 +196,8 @@ def keeper() -> Target:
 
 
 def records() -> Target:
-    """Any bytes as what a node or keeper finds in its own folders: roster, account, members, losses, checkpoint."""
+    """Any bytes as what a node or keeper finds in its own folders: roster, account, members, losses, checkpoint, audit
+    log, status."""
     home = HOME / "records"
     checkpoint = home / "checkpoint" / "round-000001"
     checkpoint.mkdir(parents=True)
@@ -220,13 +227,26 @@ def records() -> Target:
         manifest = checkpoint / "manifest.json"
         manifest.write_bytes(data)
         assert latest(home, "x")[0] is None or b"digest" in data
-        with contextlib.suppress(ValueError, RecursionError):  # the same under a seal that is right
+        for log in (home / "audit.log", home / FILE):
+            log.write_bytes(data)
+        with contextlib.suppress(NodeError):
+            _chain(home / "audit.log")
+        with contextlib.suppress(NodeError):
+            read_status(home)
+        try:
             found = json.loads(data)
-            manifest.write_text(json.dumps({"content": found, "digest": _seal(found)}))
-            latest(home, "x")
+        except (ValueError, RecursionError):
+            return
+        manifest.write_text(json.dumps({"content": found, "digest": _seal(found)}))  # under a seal that is right
+        latest(home, "x")
+        line = {**found, "prev": GENESIS} if isinstance(found, dict) else {"prev": GENESIS}
+        (home / "audit.log").write_text(json.dumps({**line, "hash": _hash(line)}))
+        with contextlib.suppress(NodeError):
+            _chain(home / "audit.log")
 
     texts = [roster.to_json(), '{"epsilon": 1.0, "answers": {"alice": 3}}', json.dumps(content)]
     sealed = json.dumps({"content": content, "digest": _seal(content)})
+    texts += ['{"pid": 1, "time": 0.0}', '{"round": 0, "row": "00"}', '{"resumed": 1}']
     files = [(home / MEMBERS).read_bytes(), losses.read_bytes()]
     return one, [*(text.encode() for text in (*texts, sealed)), *files]
 

@@ -1,4 +1,4 @@
-"""The privacy account on disk: whatever ends a node, the next one starts from at least what was answered."""
+"""The privacy account: whatever ends a node, the next one starts from at least what was answered; and the budget."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from federation import Federation, in_thread, tiny
+from federation import Federation, in_thread, tiny, tiny_arrays
 
 from sagefl.node import account
 from sagefl.node.account import BLOCK, KeptAccount
 from sagefl.node.errors import Fault, NodeError
+from sagefl.node.gate import Call, Refusal
+from sagefl.node.limits import Meter
 from sagefl.node.loop import Node
+from sagefl.node.service import PeerService
 from sagefl.node.status import read_status
+from sagefl.node.wire import node_pb2 as wire
 from sagefl.runs import files
 from sagefl.selection.scoring import LABEL_ERRORS
 
@@ -33,7 +38,7 @@ def ask(federation: Federation, me: str, name: str, inputs: slice) -> None:
 
 
 def until_finished(node: Node) -> None:
-    directory, end = Path(node.config.directory), time.monotonic() + 30
+    directory, end = Path(node.config.directory), time.monotonic() + 120
     while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -165,3 +170,84 @@ def test_a_late_answer_of_a_stopped_node_is_not_given(tmp_path: Path) -> None:
     kept.close()
     with pytest.raises(NodeError, match="has stopped"):
         kept.answered("bob", 1)
+
+
+# The budget ----------------------------------------------------------------------------------------------------------
+
+
+def test_near_copies_average_noise_away_and_the_budget_is_what_stops_it(federation: Federation) -> None:
+    """Inputs of float32 that differ in their last bits are different questions to the model, with fresh noise each."""
+    arrays = tiny_arrays()
+    data = type(tiny()).from_arrays(
+        "floats", arrays["x_train"].astype(np.float32) / 255, arrays["y_train"],
+        arrays["x_test"].astype(np.float32) / 255, arrays["y_test"], 4,
+    )  # fmt: skip
+
+    def recovered(budget: float) -> tuple[int, Node]:
+        privacy = {"mechanism": "k-rr", "epsilon": 1.0, "budget": budget}
+        node = Node(federation.config("bob", ("mallory",), privacy=privacy), dataset=data)
+        node._publish(*node.learner.train(0))
+        service, snapshot = PeerService(node.published), node.published.snapshots.find()
+        assert snapshot is not None
+        right = 0
+        kinds.clear()
+        for x in data.train_x[:20]:
+            copies = np.stack([x] * 256)
+            copies[:, 0, 0, :8] += np.arange(256)[:, None].astype(np.float32) * np.float32(1e-7)
+            try:
+                told = labels_told(service, copies, snapshot.digest)
+            except Refusal as refusal:
+                kinds.add(refusal.kind)
+                continue
+            right += int(np.bincount(told, minlength=4).argmax() == snapshot.infer(x[None]).argmax().item())
+        return right, node
+
+    kinds: set[str] = set()
+    right, _ = recovered(1e6)
+    assert right == 20  # the limit that the documentation states
+    right, node = recovered(300.0)
+    assert right <= 1  # one question of 256 copies is all that is paid for
+    assert kinds == {"privacy-budget"}
+    assert node.published.account is not None
+    assert node.published.account.spent("mallory") <= 300
+
+
+def labels_told(service: PeerService, inputs: np.ndarray, digest: bytes) -> np.ndarray:
+    call = Call("mallory", Meter(service.published.limits), None)
+    request = wire.ProbeRequest(count=len(inputs), inputs=inputs.astype("<f4").tobytes(), digest=digest)
+    return np.frombuffer(service.Probe(request, call).answers, np.uint8)
+
+
+def test_a_neighbour_whose_budget_is_spent_is_refused_by_name_and_the_others_are_not(federation: Federation) -> None:
+    privacy = {"privacy": {"mechanism": "k-rr", "epsilon": 0.5, "budget": 20.0}, "method": {"id": "rg"}}
+    with federation.honest("bob", **privacy) as bob:
+        mallory, alice = federation.client("mallory", "bob"), federation.client("alice", "bob")
+        digest, x = bytes(mallory.describe().digest), tiny().train_x
+        mallory.probe(LABEL_ERRORS, x[:40], digest)
+        mallory.probe(LABEL_ERRORS, x[:40], digest)  # the same again costs nothing
+        with pytest.raises(Fault, match="privacy budget of 20 towards mallory is used up"):
+            mallory.probe(LABEL_ERRORS, x[40:41], digest)
+        assert bob.journal.counts[("privacy-budget", "mallory")] == 1
+        alice.probe(LABEL_ERRORS, x[:10], digest)
+        bob._report("waiting")
+        spent = {name: bob.metrics.registry.get_sample_value("sagefl_privacy_spent", {"peer": name})
+                 for name in ("mallory", "alice")}  # fmt: skip
+        assert spent == {"mallory": 1.0, "alice": 0.25}
+        assert bob.published.account.held() == {"mallory": 40, "alice": 10}
+
+
+def test_what_was_asked_is_remembered_up_to_a_bound(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it a repeated question is charged again: the budget holds, and memory does not grow."""
+    monkeypatch.setattr("sagefl.node.service.REMEMBERED", 30)
+    node = Node(federation.config("bob", ("mallory",), privacy={"mechanism": "k-rr", "epsilon": 1.0, "budget": 100.0}),
+                dataset=tiny())  # fmt: skip
+    node._publish(*node.learner.train(0))
+    service, snapshot = PeerService(node.published), node.published.snapshots.find()
+    assert snapshot is not None
+    assert node.published.account is not None
+    for first, spent in ((0, 20), (0, 20), (20, 40), (20, 60), (0, 60), (20, 80), (20, 100)):
+        service._count("mallory", snapshot.digest, tiny().train_x[first : first + 20])
+        assert node.published.account.spent("mallory") == spent
+        assert sum(map(len, service._counted["mallory"].values())) <= 30
+    with pytest.raises(Refusal, match="is used up"):
+        service._count("mallory", snapshot.digest, tiny().train_x[20:40])

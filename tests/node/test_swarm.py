@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from sagefl.node.swarm import Swarm, free_ports
 from sagefl.runs.replaying import recorded_decisions, replay_one
 from sagefl.runs.rundir import RunDirectory
 
-ROUNDS = 60  # long enough for a node to be restarted meanwhile, on a machine with other work
+ROUNDS = 60  # long enough for a node to be restarted meanwhile
 SOON = 240.0  # seconds: generous, for machines with other work
 
 
@@ -87,22 +88,52 @@ def events(swarm: Swarm, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def unanswered(swarm: Swarm, witness: str, victim: str) -> int:
+    """How often one node has written that another does not answer."""
+    return sum(e["event"] == "fault-no-answer" and e["peer"] == victim for e in events(swarm, witness))
+
+
+def take_away(swarm: Swarm, victim: str, how: signal.Signals, witness: str) -> dict[str, int]:
+    """Stop or kill a node until another has gone on for two rounds and written down that it does not answer.
+
+    The first loss may be of another kind, since a model that stops coming half-way is too slow. That leaves the victim
+    alone for a while; then it is asked again.
+    """
+    heard = unanswered(swarm, witness, victim)
+    swarm.processes[victim].send_signal(how)
+    if how == signal.SIGKILL:
+        swarm.processes[victim].wait(30)
+    at = rounds(swarm)
+    wait_until(lambda: rounds(swarm)[witness] >= at[witness] + 2 and unanswered(swarm, witness, victim) > heard)
+    return at
+
+
+def restart(swarm: Swarm, name: str, round: int) -> None:
+    """Start a node again; on a machine so busy that the others would be through before, they are held meanwhile."""
+    swarm.start(name)
+    others = [process for other, process in swarm.processes.items() if other != name]
+
+    def further() -> bool:
+        if max(rounds(swarm).values()) > ROUNDS // 2:
+            for process in others:
+                process.send_signal(signal.SIGSTOP)
+        return rounds(swarm)[name] > round
+
+    wait_until(further)
+    for process in others:
+        process.send_signal(signal.SIGCONT)
+
+
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, dict[str, Any]]:
     """Four nodes; one is killed and restarted, one is stopped for a while, and all finish."""
-    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.9, "deadline": 1.0, "wait": 60.0}}
+    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.9, "deadline": 2.0, "wait": 60.0}}
     notes: dict[str, Any] = {}
     with tiny_swarm(tmp_path_factory.mktemp("swarm") / "out", 4, **settings) as swarm:
         wait_until(lambda: rounds(swarm)["node-2"] >= 2)
-        swarm.processes["node-2"].kill()
-        swarm.processes["node-2"].wait(30)
-        notes["killed"] = rounds(swarm)
-        wait_until(lambda: rounds(swarm)["node-0"] >= notes["killed"]["node-0"] + 2)  # the others go on
-        swarm.start("node-2")
-        wait_until(lambda: rounds(swarm)["node-2"] > notes["killed"]["node-2"])
-        swarm.processes["node-1"].send_signal(signal.SIGSTOP)
-        notes["stopped"] = rounds(swarm)
-        wait_until(lambda: rounds(swarm)["node-3"] >= notes["stopped"]["node-3"] + 2)
+        notes["killed"] = take_away(swarm, "node-2", signal.SIGKILL, "node-0")
+        restart(swarm, "node-2", notes["killed"]["node-2"])
+        notes["stopped"] = take_away(swarm, "node-1", signal.SIGSTOP, "node-3")
         notes["meanwhile"] = rounds(swarm)
         swarm.processes["node-1"].send_signal(signal.SIGCONT)
         swarm.watch(lambda statuses: None, SOON)
@@ -131,8 +162,28 @@ def test_nodes_go_on_while_one_is_dead_or_stopped_and_it_rejoins(troubled: tuple
         there = [number in peers for peers in table["peers"].to_list()]
         assert False in there  # away for a while
         assert there[there.index(False) :].count(True) > 0  # and back
-        missing = [e for e in events(swarm, witness) if e["event"] == "fault-no-answer" and e["peer"] == victim]
-        assert missing
+
+
+def test_nobody_is_missing_from_a_decision_without_a_word_in_the_log(troubled: tuple[Swarm, dict[str, Any]]) -> None:
+    """Whoever was there and is not in the next round: a fault in that round, or a merge of the last one taken back.
+
+    By the logs of all but node-2, which was killed: a line may have been on its way.
+    """
+    swarm, _ = troubled
+    told = missing = 0
+    for witness in ("node-0", "node-1", "node-3"):
+        log = events(swarm, witness)
+        faults = {(e["peer"], e["round"]) for e in log if e["event"].startswith("fault-")}
+        taken_back = {(e["peer"], e["round"] + 1) for e in log if e["event"] == "rolled-back"}
+        peers = RunDirectory(swarm.run_directory(witness)).table("decisions")["peers"].to_list()
+        for name in swarm.names:
+            there = [True, *(int(name[-1]) in each for each in peers)]
+            gone = {(name, n) for n, (before, now) in enumerate(pairwise(there)) if before and not now}
+            if name != witness:
+                assert gone <= faults | taken_back, witness
+                missing += len(gone)
+                told += len(gone & faults)
+    assert missing >= told >= 2  # node-0 missed node-2, node-3 missed node-1
 
 
 def test_the_end_is_clean_and_every_round_is_there_once(troubled: tuple[Swarm, dict[str, Any]]) -> None:
@@ -262,7 +313,7 @@ def test_nodes_do_not_outlive_a_swarm_that_is_killed(tmp_path: Path) -> None:
         parent.kill()
         parent.wait(30)
         parent.stdout.close()
-    wait_until(lambda: not any(_alive(pid) for pid in pids), 30)
+    wait_until(lambda: not any(_alive(pid) for pid in pids))
     assert {json.loads(path.read_text())["phase"] for path in statuses} == {"stopped"}
 
 

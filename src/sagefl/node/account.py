@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 
-from ..runs.files import make_durable, write_text
+from ..runs.files import UNFIT, make_durable, write_text
 from ..selection.private import PrivacyAccount
 from ..selection.requests import Peer
 from .errors import NodeError
@@ -43,7 +43,7 @@ class KeptAccount(PrivacyAccount):
             kept: dict[Peer, int] = {str(name): ceil(int(n) * scale) for name, n in stored["answers"].items()}
         except FileNotFoundError:
             return
-        except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, *UNFIT) as error:
             raise NodeError(
                 f"{self.path} is not a privacy account ({error}): restore it from a copy; if there is none, remove it, "
                 "but then what was answered before is no longer counted"

@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from ..runs.columns import schema
+from ..runs.files import UNFIT
 from ..runs.rundir import RunDirectory
 from .errors import NodeError
 
@@ -98,7 +99,7 @@ def heads(directory: Path) -> dict[str, str]:
     for manifest in sorted((directory / "checkpoint").glob("round-*/manifest.json")):
         try:
             found[manifest.parent.name] = str(json.loads(manifest.read_text())["content"]["states"]["audit"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *UNFIT):
             found[manifest.parent.name] = "unreadable"
     return found
 
@@ -112,13 +113,19 @@ def _chain(path: Path) -> list[dict[str, Any]]:
             told = line.pop("hash")
             if line["prev"] != previous or _hash(line) != told:
                 raise NodeError(f"{path}, line {number}: the chain is broken; this log has been altered")
+            if not (isinstance(line["resumed"], int) if "resumed" in line else _tells_a_round(line)):
+                raise ValueError(f"line {number} tells of no round")
             lines.append({**line, "hash": told})
             previous = told
     except FileNotFoundError:
         raise NodeError(f"no audit log in {path.parent}: has a node run there?") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except UNFIT as error:
         raise NodeError(f"{path} is not an audit log: {error}") from None
     return lines
+
+
+def _tells_a_round(line: Mapping[str, Any]) -> bool:
+    return isinstance(line["round"], int) and isinstance(line["row"], str)
 
 
 def _hash(content: Mapping[str, Any]) -> str:

@@ -188,7 +188,8 @@ class PeerClient:
                     stalled, due = self._watch.later(self.deadline, stream.cancel), size
         except grpc.RpcError:
             if stalled.fired:
-                raise Fault("too-slow", f"less than {PROGRESS} bytes of its model in {self.deadline:g} s") from None
+                kind, little = ("too-slow", f"less than {PROGRESS} bytes") if parts else ("no-answer", "nothing")
+                raise Fault(kind, f"{little} of its model in {self.deadline:g} s") from None
             raise
         finally:
             stalled.call_off()

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..runs.files import write_text
+from ..runs.files import UNFIT, write_text
 from .errors import NodeError
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -37,6 +37,10 @@ SKEW = datetime.timedelta(days=1)  # certificates are valid from yesterday on, b
 CA_DAYS, NODE_DAYS, LIST_DAYS = 3650, 365, 90
 SOON = datetime.timedelta(days=30)  # before its end a certificate is worth a warning
 PEM = serialization.Encoding.PEM
+NOT_X509 = (  # what reading a certificate, a list or a key may raise, now or when one of its fields is looked at
+    ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)  # fmt: skip
 Stamp = tuple[int, int, int] | None  # when a file was changed, as far as can be seen
 
 
@@ -81,8 +85,8 @@ class Authority:
         self.folder = folder
         try:
             key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-            self.certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
-        except (OSError, ValueError) as error:
+            self.certificate = certificate_in(folder / "ca.pem")
+        except (OSError, NodeError, *NOT_X509) as error:
             raise NodeError(f"{folder} holds no usable certificate authority: {error}") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise NodeError(f"{folder}/ca.key is not an elliptic-curve key: make a new federation in another folder")
@@ -127,10 +131,7 @@ class Authority:
 
     def renew(self, folder: Path, days: float = NODE_DAYS) -> x509.Certificate:
         """A new certificate for the key that the one in `folder` is for; a running node begins to use it by itself."""
-        try:
-            old = x509.load_pem_x509_certificate(_read(folder / "node.pem"))
-        except ValueError as error:
-            raise NodeError(f"{folder}/node.pem is no certificate: {error}") from None
+        old = certificate_in(folder / "node.pem")
         names, key = names_in(old), old.public_key()
         if len(names) != 1 or not _issued_by(old, self.certificate) or not isinstance(key, ec.EllipticCurvePublicKey):
             raise NodeError(f"{folder}/node.pem is not a node's certificate of this federation: issue a new identity")
@@ -182,8 +183,11 @@ class Authority:
     def _still_valid(self, ends: Mapping[int, float], before: frozenset[int]) -> list[int]:
         """Serial numbers to list: those whose certificates would still be accepted, by this clock or a slow one."""
         path = self.folder / "ends.json"
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        known = {int(serial): float(end) for serial, end in known.items()} | dict(ends)
+        try:
+            known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            known = {int(serial): float(end) for serial, end in known.items()} | dict(ends)
+        except UNFIT as error:
+            raise NodeError(f"{path} cannot be read: {error}; remove it: what is revoked then stays listed") from None
         over = {serial for serial, end in known.items() if end < (now() - SKEW).timestamp()}
         write_text(path, json.dumps({serial: end for serial, end in known.items() if serial not in over}))
         return sorted((before | known.keys()) - over)
@@ -233,13 +237,14 @@ class Identity:
         if stat.S_IMODE((folder / "node.key").stat().st_mode) & 0o077:
             raise NodeError(f"{folder}/node.key can be read by others: chmod 600 {folder}/node.key")
         try:
-            own = x509.load_pem_x509_certificate(certificate)
-            private = serialization.load_pem_private_key(key, None)
-        except ValueError as error:
+            own, private = _parsed(certificate), serialization.load_pem_private_key(key, None)
+            belong = private.public_key() == own.public_key()
+            _parsed(ca)
+        except NOT_X509 as error:
             raise NodeError(
                 f"{folder} holds no usable identity: {error}; issue it again with sagefl node init"
             ) from None
-        if private.public_key() != own.public_key():
+        if not belong:
             raise NodeError(f"{folder}: node.key and node.pem do not belong together; issue the identity again")
         names = names_in(own)
         if len(names) != 1:
@@ -338,7 +343,7 @@ class Identity:
         """`judge` for a certificate in the form that TLS provides."""
         try:
             certificate = _parsed(pem)
-        except ValueError as error:
+        except NOT_X509 as error:
             raise Refused("unreadable", f"the certificate cannot be read: {error}") from None
         return self.judge(certificate, allowed)
 
@@ -354,6 +359,14 @@ class Identity:
 # Pieces ----------------------------------------------------------------------------------------------------------
 
 
+def certificate_in(path: Path) -> x509.Certificate:
+    """The certificate that a file holds."""
+    try:
+        return _parsed(_read(path))
+    except NOT_X509 as error:
+        raise NodeError(f"{path} is no certificate: {error}") from None
+
+
 @lru_cache(maxsize=256)
 def _parsed(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
@@ -363,7 +376,7 @@ def _parsed(pem: bytes) -> x509.Certificate:
 def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (InvalidSignature, *NOT_X509):
         return False
     return True
 
@@ -373,7 +386,7 @@ def names_in(certificate: x509.Certificate) -> tuple[str, ...]:
     """Whom a certificate names; a node's has exactly one name."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *NOT_X509):
         return ()
     return tuple(found.value.get_values_for_type(x509.DNSName))
 
@@ -418,14 +431,14 @@ def _read_revocations(path: Path, authority: x509.Certificate) -> Revocations:
 def _parsed_revocations(pem: bytes, authority: x509.Certificate, path: str) -> Revocations:
     try:
         listed = x509.load_pem_x509_crl(pem)
-    except ValueError as error:
+    except NOT_X509 as error:
         raise NodeError(f"{path} is not a revocation list: {error}") from None
     key = authority.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
         raise NodeError(f"{path} is not signed by this federation's CA: copy it again from where the CA is kept")
     try:
         number = listed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-    except (x509.ExtensionNotFound, ValueError):
+    except (x509.ExtensionNotFound, *NOT_X509):
         number = 0
     return Revocations(frozenset(entry.serial_number for entry in listed), number, listed.next_update_utc)
 

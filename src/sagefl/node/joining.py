@@ -19,10 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ..runs.files import write_text
+from ..runs.files import UNFIT, write_text
 from .config import KeeperConfig, NeighbourConfig, NodeConfig, host_and_port, typed_address
 from .errors import NodeError
-from .identity import PEM, Identity, common_name, fingerprint, key_bytes, write_public, write_secret
+from .identity import NOT_X509, PEM, Identity, common_name, fingerprint, key_bytes, write_public, write_secret
 from .roster import KEEPER
 from .ticket import Ticket
 
@@ -111,7 +111,7 @@ def kept_members(identity: Path) -> tuple[dict[str, NeighbourConfig], dict[int, 
         return known, {int(number): str(name) for number, name in found["ever"].items()}
     except FileNotFoundError:
         return {}, {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *UNFIT) as error:
         raise NodeError(f"{path} cannot be read: {error}; remove it, the keeper tells it again") from None
 
 
@@ -153,7 +153,7 @@ def granted(status: int, told: bytes) -> dict[str, Any]:
     """What the keeper says, if it says yes."""
     try:
         found = json.loads(told)
-    except (ValueError, RecursionError) as error:
+    except UNFIT as error:
         raise NodeError(f"what the keeper says cannot be read: {error}") from None
     if status != 200 or not isinstance(found, dict):
         why = found.get("error", "no reason given") if isinstance(found, dict) else "no reason given"
@@ -184,7 +184,10 @@ def _own_key(identity: Path) -> ec.EllipticCurvePrivateKey:
     if path.exists():
         if (identity / "node.pem").exists():
             raise NodeError(f"{identity} already holds an identity: choose another --folder")
-        found = serialization.load_pem_private_key(path.read_bytes(), None)
+        try:
+            found = serialization.load_pem_private_key(path.read_bytes(), None)
+        except (OSError, *NOT_X509) as error:
+            raise NodeError(f"{path} cannot be read: {error}; remove it, a new key is made") from None
         if isinstance(found, ec.EllipticCurvePrivateKey):
             return found
     identity.mkdir(parents=True, exist_ok=True)

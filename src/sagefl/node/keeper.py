@@ -25,7 +25,7 @@ from cryptography import x509
 from ..signals import stoppable
 from .config import host_and_port, typed_address
 from .errors import NodeError
-from .identity import names_in
+from .identity import NOT_X509, names_in
 from .journal import Journal
 from .limits import Bucket, OverLimit
 from .registry import MINUTES, Registry
@@ -70,7 +70,7 @@ class Keeper:
         except OverLimit as error:
             self.journal.event("over-limit", peer=host, method=path, why=str(error))
             return 429, {"error": str(error)}
-        except (ValueError, TypeError, RecursionError) as error:
+        except (RecursionError, *NOT_X509) as error:
             self.journal.event("bad-request", peer=host, method=path, why=str(error)[:200])
             return 400, {"error": f"this question cannot be understood: {str(error)[:200]}"}
 

@@ -23,7 +23,18 @@ from ..runs.config import read_toml
 from ..runs.files import write_text
 from .config import NodeConfig, host_and_port, typed_address
 from .errors import NodeError
-from .identity import CA_DAYS, LIST_DAYS, PEM, SOON, Authority, check_name, fingerprint, now, write_public
+from .identity import (
+    CA_DAYS,
+    LIST_DAYS,
+    PEM,
+    SOON,
+    Authority,
+    certificate_in,
+    check_name,
+    fingerprint,
+    now,
+    write_public,
+)
 from .roster import KEEPER, Roster
 from .ticket import Ticket
 
@@ -85,7 +96,7 @@ class Registry:
         """A ticket for a new member."""
         if not 0 < minutes <= LONGEST_TICKET:
             raise NodeError(f"a ticket is good for up to {LONGEST_TICKET:.0f} minutes, got {minutes:g}")
-        key = fingerprint(x509.load_pem_x509_certificate((self.folder / KEEPER / "node.pem").read_bytes()))
+        key = fingerprint(certificate_in(self.folder / KEEPER / "node.pem"))
         secret = secrets.token_bytes(16)
         with self.open() as roster:
             roster.invite(name, secret, time.time(), time.time() + 60 * minutes)
@@ -142,8 +153,8 @@ class Registry:
     def _newest(self, roster: Roster, name: str) -> x509.Certificate | None:
         """The certificate that a member was given last, unless that one ends soon."""
         try:
-            found = x509.load_pem_x509_certificate(self._given(name).read_bytes())
-        except (FileNotFoundError, ValueError):
+            found = certificate_in(self._given(name))
+        except NodeError:
             return None
         known = found.serial_number in roster.members[name].serials
         return found if known and found.not_valid_after_utc - now() > SOON else None

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..runs.files import UNFIT
 from .errors import NodeError
 from .identity import check_name
 
@@ -124,7 +125,7 @@ class Roster:
             members = {name: _member(m) for name, m in found.pop("members").items()}
             tickets = {hashed: Invitation(**t) for hashed, t in found.pop("tickets").items()}
             return cls(**found, members=members, tickets=tickets)
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        except UNFIT as error:
             raise NodeError(f"this is no roster: {error}") from None
 
 

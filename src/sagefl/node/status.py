@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..runs.files import write_text
+from ..runs.files import UNFIT, write_text
 from .errors import NodeError, need_posix
 
 FILE = "status.json"
@@ -30,7 +30,7 @@ def read_status(directory: Path) -> dict[str, Any]:
         pid, written = int(status["pid"]), float(status["time"])
     except OSError as error:
         raise NodeError(f"no status in {directory}: {error.strerror}; has a node run there?") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except UNFIT as error:
         raise NodeError(f"{path} is not a node's status: {error}") from None
     running = status.get("phase") != "stopped" and _alive(pid)
     return {**status, "running": running, "age": max(0.0, time.time() - written)}

@@ -11,6 +11,7 @@ import base64
 import json
 from dataclasses import asdict, dataclass
 
+from ..runs.files import UNFIT
 from .config import host_and_port
 from .errors import NodeError
 from .identity import check_name
@@ -41,7 +42,7 @@ class Ticket:
             name, keeper, key, secret = (str(part) for part in found)
             host_and_port(keeper)
             bytes.fromhex(key + secret)
-        except (ValueError, TypeError):
+        except UNFIT:
             raise NodeError(
                 f"this is no ticket: one begins with {MARK} and is copied whole; sagefl node invite makes one"
             ) from None

@@ -19,7 +19,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from ..learning.population import Storage
-from .files import PARTIAL, RunError, explained, make_durable, write_text
+from .files import PARTIAL, UNFIT, RunError, explained, make_durable, write_text
 
 VERSION = 2
 PARTS = {"version": int, "round": int, "identity": str, "chunks": dict, "states": dict}  # of a manifest
@@ -158,7 +158,7 @@ def _manifest(path: Path) -> dict[str, Any]:
                 raise ValueError(f"{name} is {type(content[name]).__name__}")
         if not all(Path(name).name == name and isinstance(d, str) for name, d in content["chunks"].items()):
             raise ValueError("a chunk is no file beside it")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *UNFIT) as error:
         raise CheckpointError(f"checkpoint {path.name} is torn: its manifest cannot be read ({error})") from None
     if _seal(content) != digest:
         raise CheckpointError(f"checkpoint {path.name} is torn: its manifest is not what was written")

@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 from ..errors import SageflError
 
 PARTIAL = ".partial"
+# What Python raises of JSON, or of numbers out of a file, that are not what they should be.
+UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class RunError(SageflError, RuntimeError):

@@ -28,6 +28,7 @@ PARTS = (
     ("clients", "i", 1), ("pools", "i", 1), ("scorings", "i", 1), ("shapes", "i", 2), ("peers", "i", 1),
     ("asked", "u", 1), ("bits", "u", 1), ("values", "f", 1),
 )  # of a file: name, kind of number, dimensions  # fmt: skip
+OPTIONAL = {"scorings", "bits", "values"}  # files of earlier versions lack the first; one of the others is there
 MOST_LOSSES = 2**26  # of one round: a dozen times those of 10,000 clients
 
 
@@ -95,44 +96,47 @@ def read_losses(path: Path) -> list[Recorded]:
     """The inverse of `write_losses`."""
     with _explained(path):
         if path.stat().st_size > 5 * MOST_LOSSES:
-            raise RunError(f"more than {MOST_LOSSES:,} losses")
-        arrays = load_file(path)
-        count, asked = _asked(arrays)
-    shapes = arrays["shapes"]
+            raise ValueError(f"more than {MOST_LOSSES:,} losses")
+        return list(_records(load_file(path), path))
+
+
+def _records(arrays: Mapping[str, npt.NDArray[Any]], path: Path) -> Iterator[Recorded]:
+    count, asked = _asked(arrays)
+    shapes = arrays["shapes"].tolist()
     flat = np.full(count, np.nan)
     total = int(asked.sum())
     flat[asked] = np.unpackbits(arrays["bits"], count=total) if "bits" in arrays else arrays["values"]
     scorings = arrays.get("scorings", np.full(len(shapes), UNKNOWN, dtype=np.int8))
-    records, at, peer_at = [], 0, 0
+    at = peer_at = 0
     for client, pool, scoring, (degree, width) in zip(
         arrays["clients"], arrays["pools"], scorings, shapes, strict=True
     ):
         losses = flat[at : at + degree * width].reshape(degree, width)
         peers = arrays["peers"][peer_at : peer_at + degree]
-        records.append(Recorded(int(client), peers, int(pool), losses, _form(int(scoring), path)))
+        yield Recorded(int(client), peers, int(pool), losses, _form(int(scoring), path))
         at, peer_at = at + degree * width, peer_at + degree
-    return records
 
 
 def _asked(arrays: Mapping[str, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.bool_]]:
     """(entries, which of them were asked) of a file whose arrays fit together, before anything is made of them."""
-    shapes = arrays["shapes"]
     for name, kinds, sides_of in PARTS:
         if name in arrays and (arrays[name].dtype.kind not in kinds or arrays[name].ndim != sides_of):
-            raise RunError(f"{name} are not what they should be")
-    sides = shapes.reshape(-1, 2).tolist()
+            raise ValueError(f"{name} are not what they should be")
+    if missing := {name for name, *_ in PARTS} - OPTIONAL - arrays.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    sides = arrays["shapes"].reshape(-1, 2).tolist()
     count = sum(degree * width for degree, width in sides)
     listed = (arrays[name] for name in ("clients", "pools", "shapes", "scorings") if name in arrays)
     if len({len(array) for array in listed}) > 1 or min(map(min, sides), default=0) < 0:
-        raise RunError("there are not as many shapes as clients")
+        raise ValueError("there are not as many shapes as clients")
     if count > MOST_LOSSES or len(arrays["asked"]) != -(-count // 8):
-        raise RunError(f"{len(arrays['asked']):,} bytes tell what was asked of {count:,} entries")
+        raise ValueError(f"{len(arrays['asked']):,} bytes tell what was asked of {count:,} entries")
     if len(arrays["peers"]) != sum(degree for degree, _ in sides):
-        raise RunError("there are not as many rows as peers")
+        raise ValueError("there are not as many rows as peers")
     asked = np.unpackbits(arrays["asked"], count=count).astype(bool)
     total = int(asked.sum())
     if len(arrays["bits"] if "bits" in arrays else arrays["values"]) != (-(-total // 8) if "bits" in arrays else total):
-        raise RunError(f"there are not as many losses as the {total:,} that were asked for")
+        raise ValueError(f"there are not as many losses as the {total:,} that were asked for")
     return count, asked
 
 
@@ -148,5 +152,7 @@ def _form(number: int, path: Path) -> Scoring | None:
 def _explained(path: Path) -> Iterator[None]:
     try:
         yield
+    except RunError:
+        raise
     except Exception as error:  # safetensors raises its own exception type for torn files
         raise RunError(f"{path} does not hold recorded losses: {error}") from None

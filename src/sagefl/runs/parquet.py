@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .files import RunError
+from .files import UNFIT, RunError
 
 MOST_BYTES = 2 * 2**30  # of one table in memory: some ten times that of the largest study so far
 FOOTER = 4 * 2**20
@@ -28,7 +28,7 @@ def check_size(file: BinaryIO, path: Path, most_rows: int | None = None) -> None
     """Refuse a table that would not fit into memory, or has too many rows; afterwards `file` is at its beginning."""
     try:
         rows, size = _announced(file)
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+    except (OSError, *UNFIT) as error:
         raise RunError(f"{path} cannot be read: it is not Parquet as runs have it ({error})") from None
     file.seek(0)
     if size > MOST_BYTES:
@@ -43,14 +43,14 @@ def check_size(file: BinaryIO, path: Path, most_rows: int | None = None) -> None
 def _announced(file: BinaryIO) -> tuple[int, int]:
     """(rows, bytes in memory) of the whole table."""
     footer = _Compact(_footer(file)).struct()
-    rows, size, pages = int(footer.get(3, 0)), 0, 0
+    rows, size, pages = _whole(footer.get(3, 0)), 0, 0
     for group in footer.get(4, []):
-        rows = max(rows, int(group.get(3, 0)))
+        rows = max(rows, _whole(group.get(3, 0)))
         for column in group.get(1, []):
             told = column[3]
-            values, plain = int(told[5]), int(told[6])
+            values, plain = _whole(told[5]), _whole(told[6])
             lists = (len(told[3]) - 1) // 2
-            entries = int(group[3]) + max(0, lists - 1) * values  # of lists and, inside them, lists
+            entries = _whole(group[3]) + max(0, lists - 1) * values  # of lists and, inside them, lists
             size += values * WIDTHS[told[1]] + 8 * entries * (lists > 0) + plain
             if size > MOST_BYTES or min(values, plain) < 0:
                 return rows, max(size, MOST_BYTES + 1)
@@ -63,10 +63,11 @@ def _check_pages(file: BinaryIO, told: Thrift, values: int, plain: int, pages: i
     for page in _pages(file, told):
         kind = {0: 5, 2: 7, 3: 8}.get(page[1])
         head: Thrift = page.get(kind, {}) if kind else {}
-        plain -= int(page[2])
-        values -= int(head.get(1, 0)) if kind != 7 else 0
+        size, packed, count = _whole(page[2]), _whole(page[3]), _whole(head.get(1, 0))
+        plain -= size
+        values -= count if kind != 7 else 0
         pages += 1
-        if min(plain, values, int(page[2]), int(page[3]), int(head.get(1, 0))) < 0 or pages > PAGES:
+        if min(plain, values, size, packed, count) < 0 or pages > PAGES:
             raise ValueError("its pages hold more than its footer says")
         if head.get(4 if kind == 8 else 2) == SHARED_PREFIXES:
             raise ValueError("its words are encoded by shared prefixes")
@@ -75,14 +76,21 @@ def _check_pages(file: BinaryIO, told: Thrift, values: int, plain: int, pages: i
 
 def _pages(file: BinaryIO, told: Thrift) -> Iterator[Thrift]:
     """The headers of a column's pages."""
-    at = min(int(told[9]), int(told[11] if 11 in told else told[9]))
-    end = at + int(told[7])
+    at = min(_whole(told[9]), _whole(told[11] if 11 in told else told[9]))
+    end = at + _whole(told[7])
     while at < end:
         file.seek(at)
         reader = _Compact(file.read(HEADER))
         page = reader.struct()
-        at += reader.at + int(page[3])
+        at += reader.at + _whole(page[3])
         yield page
+
+
+def _whole(value: Any) -> int:
+    """A number, which cannot be large: words of digits would be read as numbers of any length."""
+    if not isinstance(value, int):
+        raise TypeError(f"{type(value).__name__} stands where a number should")
+    return value
 
 
 def _footer(file: BinaryIO) -> bytes:
