@@ -56,10 +56,15 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+MOST = 10_000  # numbers in a range: beyond it is a slip of the hand
+
+
 def number_list(flag: str, text: str) -> list[int]:
     """`1-5` or `1,4,9` as whole numbers."""
     first, dash, last = text.partition("-")
     if dash and first.strip().isdigit() and last.strip().isdigit() and int(first) <= int(last):
+        if (many := int(last) - int(first) + 1) > MOST:
+            raise UsageError(f"{flag} {text} are {many:,} numbers, more than {MOST:,}")
         return list(range(int(first), int(last) + 1))
     try:
         found = [int(part) for part in split_list(text)]

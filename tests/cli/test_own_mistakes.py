@@ -153,6 +153,7 @@ def test_the_same_mistake_in_a_rule_of_ours_is_a_bug(monkeypatch: pytest.MonkeyP
     ("arguments", "says"),
     [
         (["compare", "--methods", ""], "no method is named"),
+        (["compare", "--seeds", "1-100000000"], "--seeds 1-100000000 are 100,000,000 numbers, more than 10,000"),
         (["compare", "--seeds", ""], "--seeds takes whole numbers as 1-5 or 1,4,9, got ''"),
         (["run", "--method", "nowhere.py:Mine"], "cannot load method 'nowhere.py:Mine': nowhere.py: no such file"),
         (["run", "--set", "model.name=nowhere.py:Net"], "cannot load model 'nowhere.py:Net': nowhere.py: no such file"),

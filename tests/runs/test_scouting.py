@@ -135,6 +135,13 @@ def test_recorded_answers_say_what_they_can(apart: float, harm: float | None, fi
     assert found.headroom is None
 
 
+@pytest.mark.parametrize(("known", "verdict"), [(2, "unsure"), (16, "unsure"), (17, "gossip")])
+def test_few_recorded_answers_do_not_say_that_there_is_nothing_to_choose(known: int, verdict: str) -> None:
+    found = judge_answers(answers(0.0)[:, :, :known], 0.0, 30)
+    assert found.verdict == verdict
+    assert verdict == "gossip" or found.sentence.startswith(f"Cannot tell: {known} answers of a neighbour are too few")
+
+
 def test_every_risk_of_the_map_has_an_interval_that_holds_as_often_as_it_says() -> None:
     """Of a client's finite data, drawn without replacement; a pair that was never asked has none."""
     found = judge(pilot(0.6, 0.61, 0.62), 60)

@@ -75,12 +75,13 @@ class Finding:
             sizes = ", ".join(map(str, k.sizes))
             made.append(f"Groups of {sizes} clients; two halves of the samples agree on them to {k.agreement:.0%}.")
             made.append(
-                f"Models of kin err {k.within:+.1%} more often than one's own, those of strangers {k.between:+.1%}."
+                f"Beside one's own model, those of kin err by {100 * k.within:+.1f} points, "
+                f"those of strangers by {100 * k.between:+.1f}."
                 if p is not None
                 else f"The mean risk of kin's models is {k.within:.3f}, that of strangers' {k.between:.3f}."
             )
         elif p is not None:
-            made.append(f"No groups; others' models err {k.within:+.1%} more often than one's own.")
+            made.append(f"No groups; beside one's own model, those of others err by {100 * k.within:+.1f} points.")
         if p is not None:
             ends = [f"{name} {getattr(p, key).mean():.3f}" for name, key in ARMS.items()]
             about = "of one's group" if k.between is not None else "of one's own"

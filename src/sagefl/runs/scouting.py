@@ -167,7 +167,7 @@ def judge(pilot: Pilot, rounds: int) -> Scouted:
         if home.low <= 0:  # what one draw gains over another is noise
             gain = Range(max(0.0, home.expected), -NOISE, max(home.high, NOISE))
     verdict = _verdict(crisp(pilot), gain if crisp(pilot) else home)
-    if verdict == "gossip" and not crisp(pilot) and SHORT * pilot.samples < FEW:
+    if verdict == "gossip" and not crisp(pilot) and pilot.samples * SHORT < FEW:
         verdict = "unsure"  # no groups were found, and with so few samples none could be
     found = Scouted(verdict, "", kinship, gain, home, _advice(pilot, verdict), needs)
     return replace(found, sentence=_sentence(found, pilot))
@@ -219,6 +219,9 @@ def judge_answers(answers: Floats, harm: float | None, first_round: int) -> Scou
     if harm >= PAYS:
         said = f"Neighbours harm: stay at home; in this run mixing cost {100 * harm:.1f} points in its last round."
         return Scouted("home", said, kinship)
+    answered = (~np.isnan(answers)).sum(2)
+    if (each := int(np.median(answered[answered > 0]))) * SHORT < FEW:
+        return Scouted("unsure", f"Cannot tell: {each} answers of a neighbour are too few, {FEW} would do.", kinship)
     said = "Nothing to choose: use rg; neighbours answer much alike, and mixing does no harm."
     return Scouted("gossip", said, kinship)
 
