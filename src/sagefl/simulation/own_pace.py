@@ -247,7 +247,8 @@ class OwnPace:
         """
         client, turn = now.client, self._turns[now.client]
         senders, self._inbox[client] = self._inbox[client], []
-        found = {s: self._newest(s, now.at) for s in senders}
+        heard = set(self._view(turn).peers(client).tolist())  # what comes over a dropped link is lost
+        found = {s: self._newest(s, now.at) for s in senders if s in heard}
         ages = {(client, s): turn - seen.turn for s, seen in found.items() if seen is not None}
         pushed = {s: Outcome((client,), True, Reason.COMMITTED, direction="push") for _, s in ages}
         if mixes := resolve(pushed, ages, self.run.config.training.mixing):
