@@ -26,7 +26,7 @@ from sagefl.simulation.simulator import Simulator
         (3, {"every": 3, "subset": 100, "losses": "full"}),
     ],
 )
-@pytest.mark.parametrize("method", ["sage-os", "choco"])
+@pytest.mark.parametrize("method", ["sage-os", "choco", "federico"])
 def test_it_ends_as_a_straight_run_does(tmp_path: Path, short: int, evaluation: dict[str, Any], method: str) -> None:
     straight = config(method, rounds=6, evaluation=evaluation)
     simulate(tmp_path / "straight", straight)

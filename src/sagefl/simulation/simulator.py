@@ -401,7 +401,7 @@ class Simulator:
         if not self.along(number):
             return Measured(images, *before, after=after, diversity=spread)
         fewer = self.world.test_sets(False)
-        along = Evaluated(self._before_along, evaluate(self.world, engine, fewer))
+        along = Evaluated(self._before_along, evaluate(self.world, engine, fewer, together))
         return Measured(images, *before, after=after, diversity=spread, along=along, along_images=max(map(len, fewer)))
 
     def along(self, number: int) -> bool:
