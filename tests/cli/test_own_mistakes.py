@@ -110,11 +110,21 @@ def test_a_rule_in_a_file_decides_and_replays_too(run: Call, sagefl: Call) -> No
     assert "mine.py:Mine" in sagefl("replay", "run", "--method", "mine.py:Mine").stdout
 
 
-@pytest.mark.parametrize("flags", [["--rounds", "5"], ["--seeds", "1-2"], ["--fresh"], ["--out", "elsewhere"]])
+FLAGS = [["--rounds", "5"], ["--seeds", "1-2"], ["--fresh"], ["--out", "elsewhere"], ["--methods", "rg"]]
+
+
+@pytest.mark.parametrize("flags", FLAGS)
 def test_finished_runs_take_no_settings(flags: list[str], sagefl: Call) -> None:
     told = sagefl("compare", "anywhere", *flags, code=2).stderr
     assert told.startswith("sagefl: folders of finished runs are compared as they are, nothing is run")
     assert told.count("\n") == 1
+
+
+def test_a_run_folder_that_is_a_file_is_named(sagefl: Call) -> None:
+    Path("taken").write_text("notes\n")
+    told = sagefl("run", *SMALL, *ONE, "--method", "rg", "--out", "taken", code=2).stderr
+    assert told == "sagefl: taken is a file, not a folder: choose another --out\n"
+    assert Path("taken").read_text() == "notes\n"
 
 
 def test_owners_that_are_named_and_mixed_are_said(sagefl: Call) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..runs.config import Execution, RunConfig
 
 
+COMPARED = f"local,rg,aq-128,sage-os,{RECOMMENDED}"
 DIVERGED = 3  # exit status: the run is complete, but training diverged
 Out = Annotated[Path | None, typer.Option(help="Run directory; default: runs/METHOD-…-HASH.")]
 Track = Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")]
@@ -83,7 +84,7 @@ def compare(
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Comma-separated methods, options as id:name=value; file.py:Class is one of yours.")
-    ] = f"local,rg,aq-128,sage-os,{RECOMMENDED}",
+    ] = COMPARED,
     world: MeasuredWorld,
     seeds: Annotated[
         str | None, typer.Option(help="Several seeds, as 1-5 or 1,4,9: means, spreads and paired differences.")
@@ -106,10 +107,10 @@ def compare(
         from ..simulation.comparing import folder_of_comparison, parts_of
 
         if runs:
-            if world.config or world.keys or seeds is not None or out or fresh:
+            if world.config or world.keys or seeds is not None or out or fresh or methods != COMPARED:
                 raise UsageError(
                     "folders of finished runs are compared as they are, nothing is run: leave out the folders, or what "
-                    "describes runs (--config, --dataset, --seeds, --out, ...)"
+                    "describes runs (--methods, --config, --dataset, --seeds, --out, ...)"
                 )
             results, notes = load(*runs), []
         else:

@@ -159,6 +159,8 @@ class RunDirectory:
                     "Run it anew with --fresh, or choose another --out (of a study: another --cells)"
                 )
             return True
+        if self.path.is_file():
+            raise RunError(f"{self.path} is a file, not a folder: choose another --out")
         with explained(f"run directory {self.path}"):
             if self.path.exists() and any(not path.name.endswith(PARTIAL) for path in self.path.iterdir()):
                 raise RunError(f"{self.path} is not empty and not a run directory: choose another --out")
