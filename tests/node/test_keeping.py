@@ -100,6 +100,25 @@ def test_an_answer_that_is_cut_or_too_long_is_said_to_be_so(kept: Kept, monkeypa
     assert "is cut off after" in log
 
 
+@pytest.mark.parametrize("told", [{}, {"revoked": 1, "neighbours": 2}, {"revoked": "", "neighbours": {"bob": "b"}}])
+def test_a_keeper_that_says_something_else_is_an_event_and_is_asked_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]
+) -> None:
+    """Nothing of it ends the thread that asks: revocations must arrive once the keeper is itself again."""
+    kept.join("alice")
+    alice = kept.node("alice")
+    ticket, answer = kept.ticket("bob"), keeper.Keeper.answer
+    with running(alice):
+        monkeypatch.setattr(keeper.Keeper, "answer", lambda *asked: (200, told))
+        until(lambda: alice.journal.total("keeper") == 1)
+        for ask in (lambda: kept.join("bob", ticket), alice.around.members.kept.renew):  # type: ignore[union-attr]
+            with pytest.raises(NodeError, match="what the keeper says is not what was asked for"):
+                ask()
+        monkeypatch.setattr(keeper.Keeper, "answer", answer)
+        kept.join("bob", ticket)
+        until(lambda: "bob" in alice.around.known)
+
+
 # Coming and going ---------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,8 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from ..errors import said
 from ..runs.files import UNFIT, write_text
 from .config import KeeperConfig, NeighbourConfig, NodeConfig, host_and_port, typed_address
 from .errors import NodeError
@@ -28,6 +30,11 @@ from .ticket import Ticket
 
 SECONDS = 10.0  # for the keeper to answer
 LARGEST = 2**22  # bytes of an answer; the longest list of revocations has less than half of it
+FILES = {
+    "node.pem": "certificate",
+    "ca.pem": "ca",
+    "revoked.pem": "revoked",
+}  # of an identity, as the keeper names them
 MEMBERS = "members.json"  # in the identity folder: the neighbours that the keeper named last
 
 
@@ -44,16 +51,29 @@ def join(text: str, folder: Path | None, listen: str, address: str | None = None
     key = _own_key(identity)
     asked = {"secret": ticket.secret, "request": _request(key, ticket.name), "address": where}
     found = _ask(ticket.keeper, _untrusting(), _pinned(ticket.key), "join", asked)
-    document = _document(ticket, found, listen, where)
+    with understood():
+        document = _document(ticket, found, listen, where)
+        neighbours = {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
+        signed = {file: found[name].encode() for file, name in FILES.items()}
     config = NodeConfig.parse(document)
-    for file, name in (("node.pem", "certificate"), ("ca.pem", "ca"), ("revoked.pem", "revoked")):
-        write_public(identity / file, found[name].encode())
+    for file, content in signed.items():
+        write_public(identity / file, content)
     if Identity.load(identity).name != ticket.name:
         raise NodeError(f"the keeper signed another name than {ticket.name}: ask for a new ticket")
-    neighbours = {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
     keep_members(identity, neighbours, {n.number: name for name, n in neighbours.items()})
     write_text(folder / "node.toml", tomli_w.dumps(document))
     return config, folder
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """What the keeper says is taken apart here: an answer in which something is missing is said to be one."""
+    try:
+        yield
+    except UNFIT as error:
+        raise NodeError(
+            f"what the keeper says is not what was asked for ({said(error)}): is its version another?"
+        ) from None
 
 
 def _document(ticket: Ticket, found: Mapping[str, Any], listen: str, address: str) -> dict[str, Any]:
@@ -75,11 +95,15 @@ class KeptBy:
     def renew(self) -> None:
         """A new certificate for the key this member has, put into its identity folder."""
         found = self._ask("renew", {})
-        write_public(self.identity.folder / "node.pem", str(found["certificate"]).encode())
+        with understood():
+            certificate = found["certificate"].encode()
+        write_public(self.identity.folder / "node.pem", certificate)
 
     def invite(self, name: str, minutes: float) -> str:
         """A ticket for somebody else."""
-        return str(self._ask("invite", {"name": name, "minutes": minutes})["ticket"])
+        found = self._ask("invite", {"name": name, "minutes": minutes})
+        with understood():
+            return str(found["ticket"])
 
     def leave(self) -> None:
         """Be a member no longer: the certificate is revoked and the neighbours are told."""

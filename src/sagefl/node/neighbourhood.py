@@ -17,7 +17,7 @@ from .config import NeighbourConfig, NodeConfig
 from .errors import Fault, NodeError
 from .gate import Gate
 from .identity import SOON, Identity
-from .joining import MEMBERS, KeptBy, keep_members, kept_members
+from .joining import MEMBERS, KeptBy, keep_members, kept_members, understood
 from .journal import Journal
 from .learner import Learner
 from .presence import Presence
@@ -159,7 +159,7 @@ class Members:
     def __init__(self, kept: KeptBy, config: NodeConfig, journal: Journal) -> None:
         self.kept, self.config, self.journal = kept, config, journal
         self._named: Known | None = None
-        self._last: dict[str, Any] | None = None
+        self._last: Known | None = None
         self._trouble = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="members", daemon=True)
@@ -193,10 +193,12 @@ class Members:
         keeper, identity = self.config.keeper, self.kept.identity
         assert keeper is not None
         found = self.kept.news(keeper.advertise or self.config.listen)
-        if identity.replace_revocations(str(found["revoked"]).encode()):
+        with understood():
+            revoked = found["revoked"].encode()
+            named = {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
+        if identity.replace_revocations(revoked):
             self.journal.event("revocation-list", why="a newer one came from the keeper")
-        if found["neighbours"] != self._last:
-            self._named = {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
-            self._last = found["neighbours"]
+        if named != self._last:
+            self._named = self._last = named
         if identity.days_left < SOON.days:
             self.kept.renew()
