@@ -42,23 +42,28 @@ def channel(identity: Path, address: str, name: str) -> grpc.Channel:
 
 def half_open(identity: Path, address: str, name: str, seconds: float, connections: int = 4, calls: int = 8) -> None:
     """Calls that never send their message, opened again whenever they are ended."""
-    end, over = time.monotonic() + seconds, threading.Event()
+    end = time.monotonic() + seconds
 
-    def silence() -> Iterator[bytes]:
-        over.wait(max(0.0, end - time.monotonic()))
-        yield from ()
+    def silent(call: Any) -> Any:
+        over = threading.Event()
+
+        def silence() -> Iterator[bytes]:
+            over.wait(max(0.0, end - time.monotonic()))
+            yield from ()
+
+        under_way = call.future(silence(), timeout=seconds)
+        under_way.add_done_callback(lambda _: over.set())  # or its thread would stay
+        return under_way
 
     def keep_open() -> None:
         with channel(identity, address, name) as own:
             call = own.stream_unary("/sagefl.node.v1.Peer/Probe")
             while time.monotonic() < end:
-                under_way = [call.future(silence(), timeout=seconds) for _ in range(calls)]
-                for one in under_way:
+                for one in [silent(call) for _ in range(calls)]:
                     one.exception(timeout=seconds)
                 time.sleep(0.05)
 
     _together([threading.Thread(target=keep_open) for _ in range(connections)], seconds)
-    over.set()
 
 
 def connections(identity: Path, address: str, name: str, seconds: float, count: int = 200) -> None:
@@ -82,6 +87,9 @@ def _together(threads: list[threading.Thread], seconds: float) -> None:
 # Peers that nodes call ----------------------------------------------------------------------------------------------
 
 STRETCH = 2.9  # just below what one merge may bring
+LASTING: dict[str, Any] = {  # until the victim is done, and what it chose is there to be pulled however late
+    "rounds": 100_000, "exchange": {"pace": 0.2}, "acceptance": {"share": 0.0}, "limits": {"snapshots": 1000},
+}  # fmt: skip
 
 
 def _publish(node: Node, row: torch.Tensor) -> None:
@@ -189,7 +197,7 @@ def be_a_peer(kind: str, config: Path, seconds: float) -> None:
 
 
 @contextmanager
-def peer(kind: str, config: Path, seconds: float = 120.0) -> Iterator[subprocess.Popen[bytes]]:
+def peer(kind: str, config: Path, seconds: float = 240.0) -> Iterator[subprocess.Popen[bytes]]:
     """A misbehaving peer as a process, from the moment it answers."""
     found = NodeConfig.read(config)
     command = [sys.executable, __file__, kind, str(config), str(seconds)]
@@ -197,7 +205,7 @@ def peer(kind: str, config: Path, seconds: float = 120.0) -> Iterator[subprocess
     name, neighbour = found.name, next(iter(found.neighbours))
     asking = PeerClient(name, found.listen, Identity.load(Path(found.identity).parent / neighbour), me=neighbour)
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while True:
             try:
                 if asking.describe().digest:
@@ -214,13 +222,15 @@ def peer(kind: str, config: Path, seconds: float = 120.0) -> Iterator[subprocess
 
 
 @contextmanager
-def attack(kind: str, identity: Path, address: str, name: str, seconds: float = 20.0) -> Iterator[None]:
+def attack(
+    kind: str, identity: Path, address: str, name: str, seconds: float = 240.0
+) -> Iterator[subprocess.Popen[bytes]]:
     """An attacker at work; it ends by itself after `seconds`, or when the block ends."""
     Identity.load(identity)  # a real member
     command = [sys.executable, __file__, kind, str(identity), address, name, str(seconds)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield process
     finally:
         process.kill()
         process.wait(30)

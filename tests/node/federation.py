@@ -49,7 +49,7 @@ SETTINGS: Mapping[str, Any] = {
     "data": {"partition": "iid", "dataset": "tiny"},
     "model": {"name": "mlp", "options": {"hidden": 8}},
     "training": {"max_batches": 3},
-    "exchange": {"deadline": 5.0, "transfer_deadline": 10.0, "linger": 0.0},
+    "exchange": {"deadline": 20.0, "transfer_deadline": 30.0, "linger": 0.0},
 }
 
 
@@ -88,7 +88,7 @@ class Federation:
         return Node(self.config(name, known, **settings), dataset=tiny())
 
     def client(self, me: str, name: str, **options: Any) -> PeerClient:
-        return PeerClient(name, self.addresses[name], self.identity(me), me=me, **{"deadline": 10.0, **options})
+        return PeerClient(name, self.addresses[name], self.identity(me), me=me, **{"deadline": 20.0, **options})
 
     @contextmanager
     def honest(self, name: str, known: tuple[str, ...] = NAMES, rounds: int = 1, **settings: Any) -> Iterator[Node]:

@@ -207,6 +207,7 @@ class Crashing(Base):
 
 PROBED = {"method": {"id": "aq-128"}}
 PULLED = {"method": {"id": "d-psgd"}}  # pulls from everybody
+WAITED = {"exchange": {"deadline": 5.0}}  # is waited out
 LATENTS = {"method": {"id": "sage-os", "options": {"kind": "latents"}}}
 PROBS = {"method": {"id": "aq-128", "options": {"kind": "probs", "loss": "ce"}}}
 nan = np.full(1, np.nan, "<f4").tobytes()
@@ -238,18 +239,14 @@ CASES: dict[str, tuple[type[Base], str, dict[str, Any]]] = {
     "a truncated stream": (_sent(_truncated), "truncated", PULLED),
     "an endless stream": (_sent(_endless), "endless", PULLED),
     "an endless stream of nothing": (_sent(_nothing_for_ever), "malformed", PULLED),
-    "a stream that drips": (_sent(_drip), "too-slow", {**PULLED, "exchange": {"transfer_deadline": 30.0}}),
-    "a peer that never sends its model": (
-        _sent(_mute),
-        "no-answer",
-        {**PULLED, "exchange": {"transfer_deadline": 30.0}},
-    ),
+    "a stream that drips": (_sent(_drip), "too-slow", {**PULLED, **WAITED}),
+    "a peer that never sends its model": (_sent(_mute), "no-answer", {**PULLED, **WAITED}),
     "an announced petabyte": (_sent(_boastful), "oversized", PULLED),
     "an empty stream": (_sent(lambda self: iter(())), "truncated", PULLED),
     "not safetensors": (_sent(lambda self: _whole(b"garbage" * 99)), "malformed", PULLED),
     "a block of another layout": (_sent(_half), "other-layout", PULLED),
     "a block of huge norm": (Large, "norm-bound", PULLED),
-    "a peer that never answers": (Silent, "no-answer", PROBED),
+    "a peer that never answers": (Silent, "no-answer", {**PROBED, **WAITED}),
     "a peer that crashes": (Crashing, "peer-error", PROBED),
 }
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from attackers import attack, peer
+from attackers import LASTING, attack, peer
 from cryptography import x509
 from federation import Federation, tiny_arrays
 from test_faults import MALLORY, Base
@@ -36,7 +36,7 @@ from sagefl.node.status import read_status
 from sagefl.selection.scoring import LABEL_ERRORS
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not happen in time"
@@ -46,10 +46,10 @@ def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
 # Floods -------------------------------------------------------------------------------------------------------------
 
 
-FLOOR = (
-    0.01  # seconds: a call takes 1 to 3 ms here, and when attacker, node and caller share two cores, whoever wakes up
-)
-# waits for a time slice of the scheduler (3 to 10 ms) though the node does nothing wrong
+# Seconds: a call takes 1 to 3 ms here, and when attacker, node and caller share two cores, whoever wakes up waits for a
+# time slice of the scheduler (3 to 10 ms) though the node does nothing wrong.
+FLOOR = 0.01
+TURNS = 5
 
 
 def _latencies(federation: Federation, count: int = 40) -> list[float]:
@@ -66,14 +66,11 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def _calls(federation: Federation, count: int = 10) -> dict[str, float]:
-    """The median seconds of a question about 16 anchors, and of one for health: the best of five medians each.
-
-    Other work on the machine makes some of them longer, a node that is held up all of them.
-    """
+    """The median seconds of a question about 16 anchors, and of one for health."""
     client = federation.client("alice", "bob", retries=0)
     digest, inputs = client.describe().digest, tiny_arrays()["x_train"][:16]
     calls = {"probe": lambda: client.probe(LABEL_ERRORS, inputs, digest), "health": client.health}
-    found = {name: min(median(_seconds(call) for _ in range(count)) for _ in range(5)) for name, call in calls.items()}
+    found = {name: median(_seconds(call) for _ in range(count)) for name, call in calls.items()}
     client.close()
     return found
 
@@ -90,20 +87,31 @@ def test_calls_without_a_message_hold_up_nobody_else_and_name_their_maker(
         stdout=subprocess.DEVNULL,
     )
     kind = {"a stranger": "refused-not-a-neighbour", "revoked": "refused-revoked", "a neighbour": "half-open"}[who]
+
+    def blamed() -> int:
+        return _blamed(federation, "bob").count((kind, "mallory"))
+
     try:
         until(lambda: _round(federation, "bob") == 1)
         if who == "revoked":
             certificate = x509.load_pem_x509_certificate((federation.home / "mallory" / "node.pem").read_bytes())
             shutil.copy(federation.authority.revoke(certificate), federation.home / "bob" / "revoked.pem")
-        idle = _calls(federation)
-        with attack("half-open", federation.home / "mallory", federation.addresses["bob"], "bob"):
-            until(lambda: _blamed(federation, "bob").count((kind, "mallory")) >= 8)
-            busy = _calls(federation)
+        idle, busy = [], []
+        with attack("half-open", federation.home / "mallory", federation.addresses["bob"], "bob") as attacker:
+            for _ in range(TURNS):  # in turns, for the machine may have other work
+                attacker.send_signal(signal.SIGSTOP)
+                time.sleep(2 * limits["open_seconds"])  # whatever it has open is over
+                idle.append(_calls(federation))
+                attacker.send_signal(signal.SIGCONT)
+                enough = max(blamed() + 1, 8)
+                until(lambda enough=enough: blamed() >= enough)
+                busy.append(_calls(federation))
         assert not [
             event for event, peer in _blamed(federation, "bob") if peer == "alice" and event != "fault-no-answer"
         ]
-        for call, seconds in busy.items():
-            assert seconds <= max(5 * idle[call], FLOOR), (call, idle, busy)
+        for call in ("probe", "health"):
+            times = [under[call] / max(alone[call], FLOOR / 5) for alone, under in zip(idle, busy, strict=True)]
+            assert median(times) <= 5, (call, idle, busy)
         process.terminate()
         assert process.wait(30) == 0
     finally:
@@ -187,8 +195,7 @@ POISON = {
 def poisoned(federation: Federation, config: Callable[..., Path]) -> Callable[..., Node]:
     def make(case: str, **settings: Any) -> Node:
         kind, method = POISON[case]
-        pace = {"rounds": 100_000, "exchange": {"pace": 0.05, "deadline": 5.0}, "acceptance": {"share": 0.0}}
-        with federation.honest("bob", **PATIENT), peer(kind, config("mallory", ("alice",), **pace, **PATIENT)):
+        with federation.honest("bob", **PATIENT), peer(kind, config("mallory", ("alice",), **LASTING, **PATIENT)):
             alice = federation.node("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings})
             alice.run()
         return alice
@@ -266,7 +273,7 @@ class Drip(Base):
 
 def test_a_neighbour_that_drips_is_left_alone_longer_and_longer(federation: Federation) -> None:
     method = {"id": "sage-vanilla", "options": {"schedule": (8, 16, 24, 32)}}
-    slow = {"exchange": {"deadline": 5.0, "decision": 0.5}, "rounds": 8}
+    slow = {"exchange": {"decision": 0.5}, "rounds": 8}
     with federation.honest("bob"), federation.bad("mallory", Drip):
         alice = federation.node("alice", ("bob", "mallory"), method=method, **slow)
         alice.run()
@@ -350,7 +357,7 @@ def test_one_signal_is_enough_though_a_neighbour_drips(federation: Federation, c
     """The decision under way has one more deadline, then the round is given up; a restart begins it anew."""
     method = {"id": "sage-vanilla", "options": {"schedule": tuple(range(2, 34, 2))}}  # sixteen stages of 0.9 s each
     path = config("alice", ("bob", "mallory"), rounds=1000, method=method,
-                  exchange={"deadline": 1.0, "decision": 600.0})  # fmt: skip
+                  exchange={"deadline": 4.0, "decision": 600.0})  # fmt: skip
     asked: list[Drip] = []
     with federation.honest("bob"), federation.bad("mallory", lambda honest: asked.append(Drip(honest)) or asked[0]):
         process = _start(path, stdout=subprocess.DEVNULL)

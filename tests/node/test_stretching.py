@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attackers import peer
+from attackers import LASTING, peer
 from federation import Federation
 from test_faults import MALLORY
 
@@ -21,8 +21,7 @@ TRAINED = {"training": {"max_batches": None, "epochs": 2, "learning_rate": 0.01}
 
 def _victim(federation: Federation, config: Callable[..., Path], kind: str, rounds: int, **settings: Any) -> Node:
     """alice after so many rounds with an attacker as her only neighbour."""
-    pace = {"rounds": 100_000, "exchange": {"pace": 0.05, "deadline": 5.0}, "acceptance": {"share": 0.0}}
-    with peer(kind, config("mallory", ("alice",), **pace)):
+    with peer(kind, config("mallory", ("alice",), **LASTING)):
         alice = federation.node("alice", ("mallory",), rounds=rounds, method=LATENTS, **TRAINED, **settings)
         assert alice.run() is not None
     return alice

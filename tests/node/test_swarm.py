@@ -30,6 +30,7 @@ from sagefl.runs.rundir import RunDirectory
 
 ROUNDS = 60  # long enough for a node to be restarted meanwhile
 SOON = 240.0  # seconds: generous, for machines with other work
+pytestmark = pytest.mark.timeout(4 * SOON)  # the first test makes the swarm, with four such waits
 
 
 def tiny_swarm(out: Path, nodes: int, **settings: Any) -> Swarm:
@@ -88,6 +89,11 @@ def events(swarm: Swarm, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def kept(swarm: Swarm, name: str) -> int:
+    """The round after a node's newest checkpoint, which is written just before its status."""
+    return max(int(path.name[-5:]) for path in (swarm.run_directory(name) / "checkpoint").glob("round-*"))
+
+
 def unanswered(swarm: Swarm, witness: str, victim: str) -> int:
     """How often one node has written that another does not answer."""
     return sum(e["event"] == "fault-no-answer" and e["peer"] == victim for e in events(swarm, witness))
@@ -127,11 +133,12 @@ def restart(swarm: Swarm, name: str, round: int) -> None:
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Swarm, dict[str, Any]]:
     """Four nodes; one is killed and restarted, one is stopped for a while, and all finish."""
-    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.9, "deadline": 2.0, "wait": 60.0}}
+    settings = {"rounds": ROUNDS, "exchange": {"pace": 0.9, "deadline": 2.0, "wait": SOON}}
     notes: dict[str, Any] = {}
     with tiny_swarm(tmp_path_factory.mktemp("swarm") / "out", 4, **settings) as swarm:
         wait_until(lambda: rounds(swarm)["node-2"] >= 2)
         notes["killed"] = take_away(swarm, "node-2", signal.SIGKILL, "node-0")
+        notes["kept"] = kept(swarm, "node-2")
         restart(swarm, "node-2", notes["killed"]["node-2"])
         notes["stopped"] = take_away(swarm, "node-1", signal.SIGSTOP, "node-3")
         notes["meanwhile"] = rounds(swarm)
@@ -155,7 +162,8 @@ def test_nodes_go_on_while_one_is_dead_or_stopped_and_it_rejoins(troubled: tuple
     assert notes["meanwhile"]["node-1"] <= notes["stopped"]["node-1"] + 1  # it really stood still
     assert {s["round"] for s in swarm.statuses().values() if s} == {ROUNDS}
     resumed = [e for e in events(swarm, "node-2") if e["event"] == "resumed"]
-    assert [e["round"] for e in resumed] == [notes["killed"]["node-2"]]
+    assert [e["round"] for e in resumed] == [notes["kept"]]
+    assert notes["kept"] >= notes["killed"]["node-2"]  # what it has reported is not lost
     for victim, witness in (("node-2", "node-0"), ("node-1", "node-3")):
         table = RunDirectory(swarm.run_directory(witness)).table("decisions")
         number = int(victim[-1])
@@ -249,18 +257,19 @@ def test_a_flood_of_fifty_times_the_limit_stops_nobody(tmp_path: Path) -> None:
         for name in swarm.names:
             swarm.start(name)
         wait_until(lambda: min(rounds(swarm).values()) >= 1)
-        before, codes = rounds(swarm), _flood(Identity.load(tmp_path / "mallory"), address, 50 * limit)
-        after = rounds(swarm)
+        before, began = rounds(swarm), time.monotonic()
+        codes = _flood(Identity.load(tmp_path / "mallory"), address, 50 * limit)
+        after, minutes = rounds(swarm), (time.monotonic() - began) / 60
     finally:
         swarm.stop()
     assert all(after[name] > before[name] for name in swarm.names)
-    assert codes[grpc.StatusCode.OK] <= 2 * limit
-    assert codes[grpc.StatusCode.RESOURCE_EXHAUSTED] >= 48 * limit
+    assert codes[grpc.StatusCode.OK] <= (1 + minutes) * limit + 1
+    assert codes[grpc.StatusCode.RESOURCE_EXHAUSTED] >= (48 - minutes) * limit
     decisions = RunDirectory(swarm.run_directory("node-1")).table("decisions")
     during = decisions.filter(pl.col("round").is_between(before["node-1"], after["node-1"]))
     assert during["merged"].sum() > 0
     counted = (swarm.statuses()["node-0"] or {})["events"]["over-limit"]
-    assert counted >= 48 * limit
+    assert counted >= codes[grpc.StatusCode.RESOURCE_EXHAUSTED]
     assert (swarm.run_directory("node-0") / "events.log").stat().st_size < 200_000
 
 
@@ -277,7 +286,7 @@ def _flood(identity: Identity, address: str, count: int) -> dict[grpc.StatusCode
             for _ in range(count // 4):
                 code = grpc.StatusCode.OK
                 try:
-                    call(b"", timeout=10)
+                    call(b"", timeout=60)
                 except grpc.RpcError as error:
                     code = error.code()
                 with lock:
@@ -287,7 +296,7 @@ def _flood(identity: Identity, address: str, count: int) -> dict[grpc.StatusCode
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(SOON)
     assert not any(thread.is_alive() for thread in threads)
     return codes
 
