@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from threading import Thread
@@ -339,6 +340,7 @@ def wait_for_the_end(node: Node, thread: Thread) -> Path:
     directory = Path(node.config.directory)
     while not (directory / "status.json").exists() or read_status(directory)["phase"] != "finished":
         assert thread.is_alive()
+        time.sleep(0.01)
     return directory
 
 
@@ -361,7 +363,7 @@ def test_a_node_reads_of_itself_the_degree_that_it_tells_others(federation: Fede
             (told,) = federation.client("bob", "alice").read("degree", b"", 1)
         finally:
             alice.stop()
-            thread.join(10)
+            thread.join(60)
     assert alice.recorder.directory.table("decisions")["degree"].to_list() == [1, 1]
     assert alice.state == {"mine": 1, "theirs": 3}  # bob has not looked yet who of his is there
     assert told == 1
@@ -403,11 +405,11 @@ def test_metrics_and_status_tell_the_same_story(federation: Federation) -> None:
             client = federation.client("bob", "alice")
             client.probe(LABEL_ERRORS, tiny().train_x[:8], bytes(client.describe().digest))
             alice._report("finished")
-            page = urllib.request.urlopen(f"http://127.0.0.1:{alice.metrics.port}/metrics", timeout=5).read().decode()
+            page = urllib.request.urlopen(f"http://127.0.0.1:{alice.metrics.port}/metrics", timeout=30).read().decode()
             status = read_status(directory)
         finally:
             alice.stop()
-            thread.join(10)
+            thread.join(60)
     assert "sagefl_round 2.0" in page
     assert 'sagefl_calls_total{method="Probe",peer="bob"} 1.0' in page
     assert 'sagefl_events_total{kind="round",peer=""} 2.0' in page
@@ -429,11 +431,14 @@ def test_the_run_directory_is_one_that_downstream_reads(federation: Federation) 
 
 
 def test_two_insecure_nodes_on_loopback_learn_from_each_other(federation: Federation) -> None:
-    settings = {"rounds": 3, "exchange": {"wait": 20.0, "linger": 3.0}}
+    settings = {"rounds": 3, "exchange": {"wait": 120.0, "linger": None}}
     configs = [federation.config(me, (you,), **settings) for me, you in (("alice", "bob"), ("bob", "alice"))]
     nodes = [Node(config, insecure=True, dataset=tiny()) for config in configs]
     threads = [in_thread(node) for node in nodes]
-    for thread in threads:
+    for node, thread in zip(nodes, threads, strict=True):
+        wait_for_the_end(node, thread)
+    for node, thread in zip(nodes, threads, strict=True):
+        node.stop()
         thread.join(60)
         assert not thread.is_alive()
     for node in nodes:
