@@ -16,18 +16,20 @@ from typing import Any
 
 import atheris
 import numpy as np
+from google.protobuf.message import DecodeError
 
 with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "sagefl.selection"]):
     from federation import Federation, tiny
 
     from sagefl.node.account import KeptAccount
     from sagefl.node.audit import GENESIS, _chain, _hash
+    from sagefl.node.client import PeerClient
     from sagefl.node.config import NeighbourConfig
     from sagefl.node.corelog import handshake_failure
     from sagefl.node.errors import Fault, NodeError
     from sagefl.node.gate import NAME_HEADER
     from sagefl.node.identity import Refused, _read_revocations
-    from sagefl.node.joining import MEMBERS, granted, keep_members, kept_members
+    from sagefl.node.joining import MEMBERS, granted, keep_members, kept_members, neighbours_in
     from sagefl.node.journal import Journal
     from sagefl.node.keeper import Keeper
     from sagefl.node.loop import Node
@@ -39,7 +41,7 @@ with atheris.instrument_imports(include=["sagefl.node", "sagefl.runs.parquet", "
     from sagefl.node.verify import decode_answers, decode_block, decode_values, fits
     from sagefl.node.wire import node_pb2 as wire
     from sagefl.node.wire.rpc import handlers_of
-    from sagefl.runs.checkpoint import _seal, latest
+    from sagefl.runs.checkpoint import VERSION, _seal, latest
     from sagefl.runs.files import RunError
     from sagefl.runs.losses import Recorded, read_losses, write_losses
     from sagefl.runs.parquet import check_size
@@ -130,9 +132,16 @@ def answers() -> Target:
     return one, [*seeds, bytes([0, 3, 0, 1, 2, 3]), bytes([WIRES, 3, 3, 2, 1, 0])]
 
 
+class Stream(list[Any]):
+    """Chunks as gRPC hands them over."""
+
+    def cancel(self) -> None:
+        """Nobody is sending."""
+
+
 def block() -> Target:
-    """Any bytes as a model, and as a description."""
-    bob = node()
+    """Any bytes as a model, as the pieces it comes in, and as a description."""
+    bob, alice = node(), PeerClient("bob", "127.0.0.1:1", None, me="alice")
     layout, newest = bob.learner.layout, bob.published.snapshots.find()
     assert newest is not None
     described = wire.Description(layout=layout.digest, classes=4, input=(1, 8, 8), dtype="uint8", protocol=2)
@@ -143,13 +152,16 @@ def block() -> Target:
                 decode_block(raw, layout, newest.digest)
             except Fault:
                 continue
-        try:
+        with contextlib.suppress(Fault, DecodeError):
             fits(wire.Description.FromString(data), layout, 4, (1, 8, 8), "uint8", None)
-        except (Fault, Exception) as error:
-            if not isinstance(error, Fault) and type(error).__name__ != "DecodeError":
-                raise
+        with contextlib.suppress(Fault, DecodeError):
+            size = 1 + data[0] if data else 1
+            pieces = [data[at : at + size] for at in range(1, len(data), size)]
+            whole = alice._gather(Stream(map(wire.Chunk.FromString, pieces)), 1000)
+            assert 0 < len(whole) <= 1000
 
-    return one, [newest.block[:2000], described.SerializeToString()]
+    chunks = [wire.Chunk(total=8, data=bytes(4)).SerializeToString() for _ in range(2)]
+    return one, [newest.block[:2000], described.SerializeToString(), bytes([len(chunks[0]) - 1]) + b"".join(chunks)]
 
 
 def files() -> Target:
@@ -188,11 +200,12 @@ def keeper() -> Target:
             assert status in (400, 403), status
         for code in (200, 403):
             with contextlib.suppress(NodeError):
-                assert isinstance(granted(code, data), dict)
+                assert isinstance(neighbours_in(granted(code, data)), dict)
         with contextlib.suppress(NodeError):
             Ticket.parse(data.decode(errors="replace"))
 
-    return one, [bytes([n]) + b'{"secret": "00", "address": "a:1", "request": "r"}' for n in range(len(paths))]
+    told = b'{"number": 2, "neighbours": {"bob": {"address": "a:1", "number": 1, "key": null}}, "revoked": ""}'
+    return one, [told, *(bytes([n]) + b'{"secret": "00", "address": "a:1", "request": "r"}' for n in range(len(paths)))]
 
 
 def records() -> Target:
@@ -208,7 +221,7 @@ def records() -> Target:
     roster.invite("alice", bytes(16), 0.0, 1.0)
     roster.admit(bytes(16), "k" * 64, "a:1", 0.5)
     keep_members(home, {"bob": NeighbourConfig(address="a:1", number=1)}, {1: "bob"})
-    content = {"version": 1, "round": 1, "identity": "x", "chunks": {}, "states": {}}
+    content = {"version": VERSION, "round": 1, "identity": "x", "chunks": {}, "states": {}}
 
     def one(data: bytes) -> None:
         with contextlib.suppress(NodeError):

@@ -51,9 +51,9 @@ def join(text: str, folder: Path | None, listen: str, address: str | None = None
     key = _own_key(identity)
     asked = {"secret": ticket.secret, "request": _request(key, ticket.name), "address": where}
     found = _ask(ticket.keeper, _untrusting(), _pinned(ticket.key), "join", asked)
+    neighbours = neighbours_in(found)
     with understood():
         document = _document(ticket, found, listen, where)
-        neighbours = {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
         signed = {file: found[name].encode() for file, name in FILES.items()}
     config = NodeConfig.parse(document)
     for file, content in signed.items():
@@ -74,6 +74,12 @@ def understood() -> Iterator[None]:
         raise NodeError(
             f"what the keeper says is not what was asked for ({said(error)}): is its version another?"
         ) from None
+
+
+def neighbours_in(found: Mapping[str, Any]) -> dict[str, NeighbourConfig]:
+    """The neighbours that an answer of the keeper names."""
+    with understood():
+        return {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
 
 
 def _document(ticket: Ticket, found: Mapping[str, Any], listen: str, address: str) -> dict[str, Any]:

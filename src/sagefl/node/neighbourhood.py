@@ -17,7 +17,7 @@ from .config import NeighbourConfig, NodeConfig
 from .errors import Fault, NodeError
 from .gate import Gate
 from .identity import SOON, Identity
-from .joining import MEMBERS, KeptBy, keep_members, kept_members, understood
+from .joining import MEMBERS, KeptBy, keep_members, kept_members, neighbours_in, understood
 from .journal import Journal
 from .learner import Learner
 from .presence import Presence
@@ -193,9 +193,9 @@ class Members:
         keeper, identity = self.config.keeper, self.kept.identity
         assert keeper is not None
         found = self.kept.news(keeper.advertise or self.config.listen)
+        named = neighbours_in(found)
         with understood():
             revoked = found["revoked"].encode()
-            named = {name: NeighbourConfig(**n) for name, n in found["neighbours"].items()}
         if identity.replace_revocations(revoked):
             self.journal.event("revocation-list", why="a newer one came from the keeper")
         if named != self._last:
