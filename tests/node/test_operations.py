@@ -20,6 +20,8 @@ from sagefl.node.client import ask_health
 from sagefl.node.errors import Fault, NodeError
 from sagefl.node.identity import Identity
 from sagefl.node.loop import Node
+from sagefl.runs import checkpoint
+from sagefl.runs.files import make_durable
 
 
 def verified(node: Node) -> tuple[int, list[str]]:
@@ -124,6 +126,31 @@ def test_a_line_that_does_not_fit_on_the_disk_leaves_no_half_behind(tmp_path: Pa
     log.path = tmp_path / "audit.log"
     assert log.path.read_bytes() == before
     log.enter({"round": 1, "row": "a", "model": "b"})
+
+
+# Checkpoints --------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_is_in_place_and_before_older_ones_go(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power may fail at any moment: what is flushed, in which order, and which checkpoints are in place by then."""
+    alice = federation.node("alice", (), rounds=3)
+    home = Path(alice.config.directory) / "checkpoint"
+    flushed: list[tuple[str, list[str]]] = []
+
+    def watched(path: Path) -> None:
+        make_durable(path)
+        flushed.append((path.name, sorted(p.name for p in home.glob("round-*"))))
+
+    monkeypatch.setattr(checkpoint, "make_durable", watched)
+    alice.run()
+    parts = sorted(path.name for path in (home / "round-00003").glob("*.safetensors"))
+    old, all_three = ["round-00001", "round-00002"], ["round-00001", "round-00002", "round-00003"]
+    *first, manifest, folder, entry = flushed[-len(parts) - 3 :]
+    assert sorted(first) == [(part, old) for part in parts]
+    assert (manifest, folder) == (("manifest.json", old), (".round-00003.partial", old))
+    assert entry == ("checkpoint", all_three)
 
 
 # Health -------------------------------------------------------------------------------------------------------------
