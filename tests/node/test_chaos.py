@@ -46,7 +46,7 @@ HONEST = NAMES[:6]
 FAR = "node-4"  # reached through a switch that can delay
 ADDRESSES = {name: f"10.213.8.{k + 1}" for k, name in enumerate(NAMES)}
 EVERY = 12  # rounds of the slowest honest node between two troubles
-MINUTES = 12.0  # after which it has failed
+MINUTES = 25.0  # after which it hangs; a busy machine may need a good part of that
 TOLERANCE = 0.3
 BEHIND = 0.1  # two standard errors of a difference of accuracies on 200 test samples are .07 (at .85); and a little
 
@@ -159,7 +159,7 @@ class Arena:
         name, kind = self.rng.choice(HONEST), self.rng.choice(["half-open", "connections"])
         command = [sys.executable, attackers.__file__, kind, str(self.home / POISONER / "identity")]
         subprocess.run(
-            [*on(POISONER), *command, f"{ADDRESSES[name]}:7443", name, "4"], stderr=subprocess.DEVNULL, timeout=60
+            [*on(POISONER), *command, f"{ADDRESSES[name]}:7443", name, "4"], stderr=subprocess.DEVNULL, timeout=180
         )
 
 
