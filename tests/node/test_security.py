@@ -423,15 +423,16 @@ def test_twenty_thousand_fuzzed_requests_never_hurt(federation: Federation) -> N
 
 def test_over_the_request_limit_there_is_a_clear_status_and_others_are_served(federation: Federation) -> None:
     with federation.honest("bob", limits={"requests_per_minute": 20}) as bob:
-        call = raw_call(federation, "mallory", "bob")
+        call, began = raw_call(federation, "mallory", "bob"), time.monotonic()
         codes = [_status(call, "Health", b"") for _ in range(1000)]  # 50 times the limit
-        assert 20 <= codes.count(Code.OK) <= 40  # the bucket, and what flows in meanwhile
+        seconds = time.monotonic() - began
+        assert 20 <= codes.count(Code.OK) <= 21 + seconds / 3  # the bucket, and what flows in meanwhile
         assert codes.count(Code.RESOURCE_EXHAUSTED) == 1000 - codes.count(Code.OK)
         assert federation.client("alice", "bob").health().serving
         assert bob.journal.counts[("over-limit", "mallory")] == codes.count(Code.RESOURCE_EXHAUSTED)
         bob.journal.flush()
         written = (Path(bob.config.directory) / "events.log").read_text() if bob.journal.path.exists() else ""
-        assert written.count("over-limit") <= 61  # counted in full, written sparingly
+        assert written.count("over-limit") <= 61 + seconds  # counted in full, written sparingly
 
 
 def test_over_the_byte_limit_models_are_not_sent(federation: Federation) -> None:
@@ -457,7 +458,7 @@ def test_calls_at_once_are_bounded_and_stalled_readers_are_dropped(federation: F
             options = [("grpc.ssl_target_name_override", "bob"), ("grpc.use_local_subchannel_pool", 1)]
             small = [("grpc.http2.lookahead_bytes", 64 * 1024), ("grpc.http2.bdp_probe", 0)]
             channel = grpc.secure_channel(federation.addresses["bob"], credentials, options + small)
-            stream = channel.unary_stream("/sagefl.node.v1.Peer/Pull")(request, timeout=20)
+            stream = channel.unary_stream("/sagefl.node.v1.Peer/Pull")(request, timeout=600)
             streams.append(stream)
             channels.append(channel)
             if len(streams) < 3:
