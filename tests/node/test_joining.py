@@ -426,7 +426,7 @@ def test_strangers_become_a_swarm_by_tickets_alone(tmp_path: Path, monkeypatch: 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
     try:
-        return process.wait(30)
+        return process.wait(120)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait(10)

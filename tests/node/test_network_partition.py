@@ -70,7 +70,7 @@ def test_no_healthy_pair_slows_down_by_half_because_a_third_is_cut_off(federatio
         for name in HOSTS
     ]  # fmt: skip
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 240
         while min(_rounds(federation).values()) < 3:
             assert time.monotonic() < end
             time.sleep(0.2)
@@ -78,7 +78,7 @@ def test_no_healthy_pair_slows_down_by_half_because_a_third_is_cut_off(federatio
         cut("carol")
         without = _made_in(federation, 40)
         mend("carol")
-        end = time.monotonic() + 90  # and it comes back
+        end = time.monotonic() + 240  # and it comes back
         while "carol" not in (read_status(federation.home / "runs" / "alice")["last"].get("chosen") or ()):
             assert time.monotonic() < end
             time.sleep(0.1)
