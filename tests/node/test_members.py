@@ -29,7 +29,8 @@ from cryptography import x509
 from federation import Federation, tiny_arrays
 from test_faults import MALLORY, Base
 
-from sagefl.node.client import ask_health
+from sagefl.node.client import PeerClient, ask_health
+from sagefl.node.errors import Fault
 from sagefl.node.loop import Node
 from sagefl.node.service import PeerService
 from sagefl.node.status import read_status
@@ -297,6 +298,42 @@ def _round(federation: Federation, name: str) -> int:
         return int(read_status(federation.home / "runs" / name)["round"])
     except Exception:
         return -1
+
+
+def test_no_neighbour_gets_more_than_its_budget_though_the_node_is_killed(
+    federation: Federation, config: Callable[..., Path]
+) -> None:
+    """256 copies of an image that differ in one pixel, to average the noise away, before and after kill -9."""
+    settings = {"rounds": 1, "method": {"id": "rg"}, "exchange": {"linger": None, "deadline": 0.2}}
+    privacy = {"mechanism": "k-rr", "epsilon": 1.0, "budget": 300.0}
+    path = config("bob", ("alice", "mallory"), privacy=privacy, **settings)
+    alice, mallory = (federation.client(name, "bob") for name in ("alice", "mallory"))
+    copies = np.repeat(tiny_arrays()["x_train"][:2], 256, axis=0).reshape(2, 256, 1, 8, 8)
+    copies[:, :, 0, 0, 0] = np.arange(256)
+
+    for life in (1, 2):
+        process = _start(path, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: _serves(mallory))
+            digest = bytes(mallory.describe().digest)
+            if life == 1:
+                assert len(mallory.probe(LABEL_ERRORS, copies[0], digest)) == 256
+            else:
+                assert len(alice.probe(LABEL_ERRORS, copies[0], digest)) == 256  # everybody has a budget of their own
+            with pytest.raises(Fault, match="privacy budget of 300 towards mallory is used up"):
+                mallory.probe(LABEL_ERRORS, copies[1], digest)
+            until(lambda life=life: _blamed(federation, "bob").count(("privacy-budget", "mallory")) == life)
+        finally:
+            process.kill()
+            process.wait(30)
+    assert ("privacy-budget", "alice") not in _blamed(federation, "bob")
+
+
+def _serves(client: PeerClient) -> bool:
+    try:
+        return bool(client.describe().digest)
+    except Fault:
+        return False
 
 
 def test_a_reader_that_stalls_stops_neither_training_nor_signals(
