@@ -111,9 +111,9 @@ class How:
     @property
     def execution(self) -> Execution:
         """As the library takes it."""
-        from ..runs.config import Execution, checked
+        from ..runs.config import Execution
 
-        return checked(Execution, vars(self))
+        return Execution.parse(vars(self))
 
 
 @dataclass(frozen=True)
