@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ..settings import nested, parse_options
-from .common import console, fail, friendly_errors, number, table
+from .common import Group, console, fail, friendly_errors, number, table
 
-group = typer.Typer(help="A real peer: identities, running, status.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="A real peer: identities, running, status.", no_args_is_help=True)
 
 
 @group.command()

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..errors import UsageError
 from ..settings import nested, number_list, parse_options, split_list
 from .cells import carry_out, command_line, show_status
-from .common import console, friendly_errors, table
+from .common import Group, console, friendly_errors, table
 from .flags import grouped
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..study.study import Study
 
 
-class _Studies(TyperGroup):
+class _Studies(Group):
     """Takes what is no command for a study to run: `sagefl study FILE.toml` is `sagefl study run FILE.toml`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
