@@ -33,7 +33,10 @@ def decide(
     probe_cost: Annotated[
         float | None, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any other option of the method, name=value.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the method, name=value."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of ties and gossip draws.")] = 0,
     rounds: Annotated[
         int, typer.Option(min=1, help="Decide so many rounds in a row, for rules that remember; peers answer alike.")
