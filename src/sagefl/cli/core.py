@@ -92,7 +92,7 @@ def plan(
         str, typer.Option(help="How fast links and peers are: equal, phones, wan, edge or a file (with --per-minute).")
     ] = "equal",
     input_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one anchor input (with --per-minute).")] = 784,
-    clients: Annotated[int, typer.Option(min=1, help="Clients of the network, for a file its lines.")] = 50,
+    clients: Annotated[int, typer.Option(min=1, help="Clients of the network; lines of a file.")] = 50,
 ) -> None:
     """What each stage of SAGE-OS can and cannot decide before any evidence is bought."""
     from ..selection import SageOS
