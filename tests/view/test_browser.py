@@ -147,6 +147,13 @@ class TestLoading:
         kinds = page.evaluate("document.getElementById('plot-bytes').drawn.bars.map((b) => b.name)")
         assert page.inner_text("#plot-bytes .readout").split("\n")[1].split(":")[0] == kinds[0]
 
+    def test_a_tap_reads_a_value_out_too(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch(has_touch=True, viewport={"width": 390, "height": 900}).open(serve(small_runs).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        bar = page.locator("#plot-bytes rect[height='15']").first
+        bar.tap(position={"x": 1, "y": 5}, force=True)
+        assert page.locator("#plot-bytes .readout").is_visible()
+
     def test_seeds_of_one_method_are_one_line_in_a_band(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         runs = [make_run(tmp_path / str(seed), rounds=4, every=1, seed=seed) for seed in (1, 2, 3)]
         curves = np.array([run.table("metrics")["accuracy"].to_list() for run in runs])

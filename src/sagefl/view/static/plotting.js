@@ -31,7 +31,7 @@ export class Plot {
     box.addEventListener("pointerdown", (event) => this.#press(event));
     box.addEventListener("pointermove", (event) => this.#point(event));
     box.addEventListener("pointerup", (event) => this.#release(event));
-    box.addEventListener("pointerleave", () => this.#leave());
+    box.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && this.#leave()); // a tap stays
     box.addEventListener("dblclick", () => this.#magnify(null));
   }
 
