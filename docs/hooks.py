@@ -18,10 +18,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
+DOCUMENTS = {
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+    "security.md": "SECURITY.md",
+    "measured.md": "benchmarks/RESULTS.md",
+}
 LANGUAGES = {".py": "python", ".toml": "toml", ".sh": "sh", ".service": "ini", ".csv": "text", "": "docker"}
 OUTSIDE = re.compile(
-    r"\]\((?P<up>(?:\.\./)*)(?P<path>(?:docs|examples|results)/[^)#\s]*|[A-Z]+\.md)(?P<anchor>#[^)]*)?\)"
+    r"\]\((?P<up>(?:\.\./)*)(?P<path>(?:docs|examples|results|benchmarks)/[^)#\s]*|[A-Z]+\.md)(?P<anchor>#[^)]*)?\)"
 )
 RESULTS = (".md", ".csv", ".svg", ".png", ".json", ".html")  # what is shown of results/; its tables are in the reports
 CODE = re.compile(r"<code>(?P<text>[^<\n]*[ -][^<\n]*)</code>")
@@ -69,7 +74,7 @@ def within_site(link: re.Match[str]) -> str:
         return path + anchor
     if path.startswith("examples/"):
         return f"examples.md#{example_id(path)}" if (ROOT / path).is_file() else "examples.md"
-    return {"README.md": "index.md"}.get(path, path.lower()) + anchor
+    return {"README.md": "index.md", "benchmarks/RESULTS.md": "measured.md"}.get(path, path.lower()) + anchor
 
 
 # The example files ----------------------------------------------------------------------------------------------------

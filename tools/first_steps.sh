@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What users do first, with a sagefl that is installed somewhere: decide, run, compare, replay, report, swarm, view.
+# What users do first, with a sagefl that is installed somewhere: ask for help, decide, run, compare, replay, report, swarm, view.
 #
 #   tools/first_steps.sh BIN       BIN: the folder with sagefl and python
 set -euo pipefail
@@ -10,6 +10,7 @@ work="$(mktemp -d)"
 trap 'kill "${viewer:-}" 2> /dev/null || true; rm -rf "$work"' EXIT
 
 world=(--clients 4 --rounds 2 --eval-every 1 --set model.name=mlp --set topology.kind=complete)
+for command in "" run "node init"; do "$sagefl" $command --help > "$work/helped"; done
 "$sagefl" decide examples/losses.csv > "$work/decided"
 "$sagefl" run --method sage-os "${world[@]}" --out "$work/runs/one"
 "$sagefl" compare "${world[@]}" --methods rg,sage-e --out "$work/runs/two"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 EXTRAS: Mapping[str, Sequence[str]] = {
     "sim": ("torch", "networkx", "polars", "safetensors", "pydantic", "tomli_w", "filelock"),
     "node": ("grpc", "google", "cryptography", "prometheus_client"),
-    "view": ("starlette", "uvicorn", "plotly"),
+    "view": ("starlette", "uvicorn"),
     "study": ("matplotlib", "jinja2"),
     "ray": ("ray",),
     "flower": ("flwr",),

@@ -90,7 +90,7 @@ MISTAKES = {  # command -> what its sentence says
     "node revoke nowhere a": "No such file or directory: 'nowhere/authority/ca.key'",
     "node keep . --listen nowhere": "an address is written host:port, got 'nowhere'",
     "node invite . a": "holds no federation: sagefl node keep",
-    "node join hello": "this is no ticket: one begins with sagefl-ticket-",
+    "node join hello": "this is not a ticket: a ticket begins with sagefl-ticket-",
     "node leave absent.toml": "cannot read config absent.toml: No such file or directory",
     "node run absent.toml": "cannot read config absent.toml: No such file or directory",
     "node status .": "has a node run there?",

@@ -1,4 +1,4 @@
-"""Tables on a terminal: nothing of them is ever cut, however narrow it is."""
+"""Tables and lists of commands on a terminal: nothing of them is ever cut, however narrow it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from sagefl.cli import app
 from sagefl.cli.common import print_whole, table
 
 HEAD = ("method", "accuracy", "vs rg", "client")
@@ -31,3 +33,11 @@ def test_a_table_that_does_not_fit_is_turned_if_that_does() -> None:
     assert lines[0].split() == ["method", "rg", "local"]
     assert [line.split()[0] for line in lines] == ["method", "accuracy", "vs", "client"]
     assert max(map(len, lines)) <= 52
+
+
+@pytest.mark.parametrize("group", [[], ["node"], ["study"], ["data"]], ids=lambda g: " ".join(["sagefl", *g]))
+def test_the_list_of_commands_has_whole_sentences(group: list[str]) -> None:
+    told = CliRunner().invoke(app, [*group, "--help"], terminal_width=80).stdout.partition("\nCommands:\n")[2]
+    assert told
+    assert "..." not in told
+    assert all(len(line) <= 80 for line in told.splitlines())

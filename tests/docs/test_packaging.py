@@ -21,7 +21,7 @@ import sagefl
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BIN = Path(sys.executable).parent
-HEAVY = ("torch", "polars", "matplotlib", "networkx", "plotly", "scipy", "grpc", "ray", "safetensors", "mkdocs")
+HEAVY = ("torch", "polars", "matplotlib", "networkx", "scipy", "grpc", "ray", "safetensors", "mkdocs")
 VERSIONS = ("3.11", "3.12", "3.13")
 
 

@@ -161,7 +161,7 @@ def test_a_ticket_out_of_date_or_replaced_opens_nothing(kept: Kept) -> None:
 def test_nothing_is_sent_to_somebody_who_poses_as_the_keeper(kept: Kept) -> None:
     found = Ticket.parse(kept.ticket("alice"))
     forged = Ticket(found.name, found.keeper, "0" * 64, found.secret)
-    with pytest.raises(NodeError, match="not the keeper: it shows another key"):
+    with pytest.raises(NodeError, match="not the keeper: its key is not the one expected"):
         kept.join("alice", str(forged))
     assert kept.journal.total("refused") == kept.journal.total("joined") == 0
     kept.join("alice", str(found))
@@ -169,7 +169,9 @@ def test_nothing_is_sent_to_somebody_who_poses_as_the_keeper(kept: Kept) -> None
 
 @pytest.mark.parametrize("text", ["", "hello", "sagefl-ticket-abc", "sagefl-ticket-WyJhIiwiYiIsImMiLCJkIl0"])
 def test_what_is_no_ticket_is_called_so(text: str, tmp_path: Path) -> None:
-    with pytest.raises(NodeError, match="this is no ticket: one begins with sagefl-ticket- and is copied whole"):
+    with pytest.raises(
+        NodeError, match="this is not a ticket: a ticket begins with sagefl-ticket- and is copied whole"
+    ):
         join(text, tmp_path / "x", "127.0.0.1:7443")
     assert not list(tmp_path.iterdir())
 
@@ -187,7 +189,7 @@ def test_names_are_given_once(kept: Kept) -> None:
 
 
 def test_a_node_that_others_cannot_reach_does_not_join(kept: Kept, tmp_path: Path) -> None:
-    with pytest.raises(NodeError, match=r"cannot reach this node at 0\.0\.0\.0:7443: say --address"):
+    with pytest.raises(NodeError, match=r"could not reach this node at 0\.0\.0\.0:7443: say --address"):
         join(kept.ticket("alice"), tmp_path / "alice", "0.0.0.0:7443")
     join(kept.ticket("alice"), tmp_path / "alice", "0.0.0.0:7443", "alice.example.org:7443")
     with kept.registry.open() as roster:

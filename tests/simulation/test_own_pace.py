@@ -305,7 +305,7 @@ def test_a_client_that_would_never_be_there_is_refused(tmp_path: Path) -> None:
     machines = tmp_path / "machines.txt"
     machines.write_text("1000 inf 100 100 1\n" * 7 + "0.001 inf 100 100 1\n")
     settings = config("rg", clock={"network": str(machines), "schedule": "async"})
-    with pytest.raises(NetworkError, match=r"client 7 trains for .* s, but .* it would never be there"):
+    with pytest.raises(NetworkError, match=r"client 7 trains for .* s, but .* it would never take part"):
         Simulator(settings, None, world=World.build(settings))  # type: ignore[arg-type]
 
 

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from sagefl.cli import app
 from sagefl.methods import method
-from sagefl.runs.config import checked
 from sagefl.runs.intervals import t_tail
 from sagefl.study import Design, comparing
 from sagefl.study.account import comparisons_csv, draw_gains, draw_price, sheets, to_markdown
@@ -286,7 +285,7 @@ def test_an_account_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_methods_only_inspired_by_a_paper_are_marked_and_not_compared() -> None:
     """Nor do they enlarge Holm's family; adapted ones are compared, and said to be adapted, on the screen as well."""
     text = 'title = "T"\nmethods = ["rg", "pens", "sage-os", "cfns-lite"]\nreport = ["client"]\nseeds = [1, 2]\n'
-    spec = checked(Spec, tomllib.loads(text))
+    spec = Spec.parse(tomllib.loads(text))
     spec.check()
     trial = spec.trial()
     assert trial is not None
@@ -304,4 +303,4 @@ def test_methods_only_inspired_by_a_paper_are_marked_and_not_compared() -> None:
     assert methods.note.endswith("Only inspired by their papers, not ranked: cfns-lite.")
     first = 'primary = {method = "cfns-lite", against = "rg", measure = "client"}\n'
     with pytest.raises(StudyError, match="'cfns-lite' is only inspired by its paper, and is not ranked"):
-        checked(Spec, tomllib.loads(text + first)).check()
+        Spec.parse(tomllib.loads(text + first)).check()

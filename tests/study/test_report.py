@@ -203,3 +203,12 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(StudyError, match=r"pip install .*'\.\[study\]'"):
         _ = audit().figures
+
+
+def test_methods_drawn_together_are_told_apart_and_the_papers_always_look_the_same() -> None:
+    methods = [*(f"mine:k={k}" for k in range(30)), "sage-os", "rg"]
+    found = canvas.styles(methods)
+    assert list(map(found.get, methods)).count(None) == 0
+    assert len(set(found.values())) == len(methods)
+    for method in ("sage-os", "rg"):
+        assert found[method] == (canvas.colour(method), canvas.marker(method))

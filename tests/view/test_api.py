@@ -302,14 +302,6 @@ class TestStarting:
             process.send_signal(signal.SIGINT)
             process.wait(30)
 
-    def test_the_chart_library_is_sent_compressed(self, client: TestClient) -> None:
-        answer = client.get(f"/{TOKEN}/static/plotly.min.js")
-        assert answer.headers["content-encoding"] == "gzip"
-        assert int(answer.headers["content-length"]) < 2_000_000
-        assert "plotly.js" in answer.text[:200]
-        again = client.get(f"/{TOKEN}/static/plotly.min.js", headers={"if-none-match": answer.headers["etag"]})
-        assert again.status_code == 304
-
     def test_json_never_holds_nan(self, client: TestClient) -> None:
         for name in ("rg", "sage-os", "sage-e"):
             body = client.get(f"{API}/rounds", params={"run": ids(client)[name]}).text

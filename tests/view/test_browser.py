@@ -90,10 +90,10 @@ class TestLoading:
         assert shown["sage-os"][6] == f"{metrics['weak'][-1]:.4f}"
         spent = metrics["evaluations"].sum() / (128 * metrics["degree"].sum())
         assert shown["sage-os"][7] == f"{100 * spent:.1f} %"
-        drawn = page.evaluate("document.getElementById('plot-accuracy').data.map(t => [t.name, t.y])")
+        drawn = page.evaluate("document.getElementById('plot-accuracy').drawn.curves.map(t => [t.name, t.y])")
         curve = dict(drawn)["sage-os"]
         assert curve == pytest.approx(metrics["accuracy"].drop_nulls().to_list(), rel=1e-5)
-        reasons = page.evaluate("document.getElementById('plot-reasons').data.map(t => t.name)")
+        reasons = page.evaluate("document.getElementById('plot-reasons').drawn.areas.map(t => t.name)")
         assert "certified" in reasons
 
     def test_curves_can_be_drawn_over_minutes_and_over_bytes(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
@@ -113,21 +113,57 @@ class TestLoading:
         for axis in ("minutes", "bytes", "round"):
             page.select_option("#curves-over", axis)
             title = {"bytes": "bytes moved"}.get(axis, axis)
-            until(page, f"document.getElementById('plot-accuracy').layout.xaxis.title.text === '{title}'")
-            x, y = page.evaluate("(({x, y}) => [x, y])(document.getElementById('plot-accuracy').data[0])")
+            until(page, f"document.getElementById('plot-accuracy').drawn.x.title === '{title}'")
+            x, y = page.evaluate("(({x, y}) => [x, y])(document.getElementById('plot-accuracy').drawn.curves[0])")
             assert x == pytest.approx(places[axis].tolist(), rel=1e-5)
             assert y == pytest.approx(metrics["accuracy"].to_list(), rel=1e-5)
+
+    def test_a_chart_reads_out_what_is_pointed_at_and_magnifies_what_is_dragged_over(
+        self, serve: Serve, watch: Watch, small_runs: Path
+    ) -> None:
+        page = watch().open(serve(small_runs).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        accuracy = RunDirectory(small_runs / "os").table("metrics")["accuracy"].drop_nulls().to_list()
+        page.uncheck(f"#show-{run_id(small_runs, 'rg')}")
+        page.uncheck(f"#show-{run_id(small_runs, 'e')}")
+        until(page, "document.getElementById('plot-accuracy').drawn.curves.length === 1")
+        ends = "document.querySelector('#plot-accuracy .curve').getBBox()"
+        place = page.locator("#plot-accuracy").bounding_box()
+        curve = page.evaluate(f"(({{x, y, width, height}}) => ({{x, y, width, height}}))({ends})")
+        page.mouse.move(place["x"] + curve["x"] + curve["width"] - 4, place["y"] + curve["y"] + 4)
+        assert page.inner_text("#plot-accuracy .readout").split("\n") == ["sage-os", f"round 6: {accuracy[-1]:.4f}"]
+        page.mouse.move(place["x"] + curve["x"] + 2, place["y"] + curve["y"] + 2)  # far from the curve
+        assert page.locator("#plot-accuracy .readout").is_hidden()
+        shown = "page => [...page.querySelectorAll('#plot-accuracy .axis text')].map((t) => t.textContent)"
+        assert "6" in page.eval_on_selector("body", shown)
+        page.mouse.move(place["x"] + curve["x"], place["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(place["x"] + curve["x"] + curve["width"] / 2, place["y"] + 60)
+        page.mouse.up()
+        assert "6" not in page.eval_on_selector("body", shown)
+        page.dblclick("#plot-accuracy")
+        assert "6" in page.eval_on_selector("body", shown)
+        page.locator("#plot-bytes rect[height='15']").first.hover(position={"x": 1, "y": 5}, force=True)
+        kinds = page.evaluate("document.getElementById('plot-bytes').drawn.bars.map((b) => b.name)")
+        assert page.inner_text("#plot-bytes .readout").split("\n")[1].split(":")[0] == kinds[0]
+
+    def test_a_tap_reads_a_value_out_too(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
+        page = watch(has_touch=True, viewport={"width": 390, "height": 900}).open(serve(small_runs).address)
+        page.wait_for_selector("body[data-charts=drawn]")
+        bar = page.locator("#plot-bytes rect[height='15']").first
+        bar.tap(position={"x": 1, "y": 5}, force=True)
+        assert page.locator("#plot-bytes .readout").is_visible()
 
     def test_seeds_of_one_method_are_one_line_in_a_band(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         runs = [make_run(tmp_path / str(seed), rounds=4, every=1, seed=seed) for seed in (1, 2, 3)]
         curves = np.array([run.table("metrics")["accuracy"].to_list() for run in runs])
         page = watch().open(serve(tmp_path).address)
         page.wait_for_selector("body[data-charts=drawn]")
-        low, high, mean = page.evaluate("document.getElementById('plot-accuracy').data.map(t => [t.y, t.fill])")
-        assert low[0] == pytest.approx(curves.min(axis=0), rel=1e-5)
-        assert high[0] == pytest.approx(curves.max(axis=0), rel=1e-5)
-        assert high[1] == "tonexty"
-        assert mean[0] == pytest.approx(curves.mean(axis=0), rel=1e-5)
+        drawn = page.evaluate("document.getElementById('plot-accuracy').drawn")
+        (band,), (mean,) = drawn["bands"], drawn["curves"]
+        assert band["low"] == pytest.approx(curves.min(axis=0), rel=1e-5)
+        assert band["high"] == pytest.approx(curves.max(axis=0), rel=1e-5)
+        assert mean["y"] == pytest.approx(curves.mean(axis=0), rel=1e-5)
 
     def test_a_metric_from_outside_has_its_column_and_its_chart(
         self, serve: Serve, watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,13 +184,15 @@ class TestLoading:
             assert page.locator("#view-runs thead th").nth(7).inner_text() == "top"
             assert rows(page, "#view-runs")[0][7] == f"{100 * expected[-1]:.1f} %"
             assert "The best client" in page.inner_text("figure:has(#plot-best) figcaption")
-            assert page.evaluate("document.getElementById('plot-best').data[0].y") == pytest.approx(expected, rel=1e-5)
+            assert page.evaluate("document.getElementById('plot-best').drawn.curves[0].y") == pytest.approx(
+                expected, rel=1e-5
+            )
 
     def test_a_run_can_be_hidden_and_read_as_a_table(self, serve: Serve, watch: Watch, small_runs: Path) -> None:
         page = watch().open(serve(small_runs).address)
         page.wait_for_selector("body[data-charts=drawn]")
         page.uncheck(f"#show-{run_id(small_runs, 'rg')}")
-        until(page, "document.getElementById('plot-accuracy').data.length === 2")
+        until(page, "document.getElementById('plot-accuracy').drawn.curves.length === 2")
         page.click("figure:has(#plot-accuracy) summary")
         page.wait_for_selector("figure:has(#plot-accuracy) tbody tr")  # a fold says that it opened after the click
         table = rows(page, "figure:has(#plot-accuracy)")
@@ -173,7 +211,7 @@ class TestLoading:
         page.wait_for_selector("body[data-charts=drawn]")
         assert len({row[0] for row in rows(page, "#view-runs")}) == 20
         styles = page.evaluate(
-            "document.getElementById('plot-accuracy').data.map(t => `${t.line.color} ${t.line.dash}`)"
+            "document.getElementById('plot-accuracy').drawn.curves.map(t => `${t.colour} ${t.strokes}`)"
         )
         assert len(set(styles)) == 20
 
@@ -493,7 +531,7 @@ class TestLive:
         assert done() == 40
         metrics = RunDirectory(target).table("metrics")
         assert rows(page, "#view-runs")[0][3] == f"{metrics['accuracy'][-1]:.4f}"
-        length = "document.getElementById('plot-evidence').data[0].y.length"
+        length = "document.getElementById('plot-evidence').drawn.curves[0].y.length"
         wait_for(lambda: page.evaluate(length) == 40)
         assert "finished" in page.inner_text("#announcer")
         audit = RunDirectory(target).table("decisions")
@@ -508,10 +546,10 @@ class TestLive:
         page = watched.open(serve(tmp_path).address)
         page.wait_for_selector("body[data-charts=drawn]")
         grow_run(directory, 5)
-        until(page, "document.getElementById('plot-evidence').data[0].y.length === 5")
+        until(page, "document.getElementById('plot-evidence').drawn.curves[0].y.length === 5")
         assert any("since=3" in url for url in watched.requests)
         grow_run(directory, 2)  # resumed from an older checkpoint: fewer rounds than the page has seen
-        until(page, "document.getElementById('plot-evidence').data[0].y.length === 2")
+        until(page, "document.getElementById('plot-evidence').drawn.curves[0].y.length === 2")
 
     def test_the_server_goes_and_comes_back(self, serve: Serve, watch: Watch, tmp_path: Path) -> None:
         directory = make_run(tmp_path, rounds=6, done=2)

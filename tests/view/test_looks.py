@@ -138,7 +138,7 @@ def test_every_tab_is_drawn_and_nothing_sticks_out(
             const box = t.getBoundingClientRect(), frame = t.ownerSVGElement.getBoundingClientRect();
             return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1);
         }).map((t) => t.textContent)"""
-        assert page.eval_on_selector_all(f"#view-{tab} .drawing svg text", cut) == [], tab
+        assert page.eval_on_selector_all(f"#view-{tab} :is(.drawing, .plot) svg text", cut) == [], tab
         path = tmp_path / f"{tab}-{size}-{scheme}.png"
         page.screenshot(path=path, full_page=True)
         with image.open(path) as picture:
@@ -149,12 +149,20 @@ def test_every_tab_is_drawn_and_nothing_sticks_out(
     print(f"pictures in {tmp_path}")
 
 
-def test_a_tab_left_before_its_charts_came_has_them_in_their_cards(serve: Serve, watch: Watch, looked_at: Path) -> None:
+def test_charts_made_while_their_tab_was_hidden_have_the_width_of_their_cards(
+    serve: Serve, watch: Watch, looked_at: Path
+) -> None:
     page = watch(viewport={"width": 1440, "height": 900}).open(serve(looked_at).address + "#view=network")
     page.wait_for_selector(".node")
     show(page, "runs")
-    wider = "charts => charts.filter((c) => c.scrollWidth > c.clientWidth + 1).map((c) => c.id)"
-    assert page.eval_on_selector_all(".plot", wider) == []
+    for width in (1440, 600):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(300)
+        drawn = page.eval_on_selector_all(".plot > svg", "charts => charts.map((c) => [c, c.parentNode])"
+                                          ".filter(([c, box]) => box.clientWidth)"
+                                          ".map(([c, box]) => c.clientWidth - box.clientWidth)")  # fmt: skip
+        assert len(drawn) > 3
+        assert set(drawn) == {0}
 
 
 def test_every_tab_is_reached_by_keyboard_and_focus_is_seen(serve: Serve, watch: Watch, looked_at: Path) -> None:

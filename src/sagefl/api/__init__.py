@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runs.config import Execution, checked
+from ..runs.config import Execution
 from ..runs.environment import asked_once
 from ..selection.registry import RECOMMENDED
 from ..simulation.comparing import Part, parts_of
@@ -69,7 +69,7 @@ def compare(
     own = {"model": model_of(model), "data": of_data or None}
     base = resolved(config, keys, **own)
     chosen = {"engine": engine_for(engine, model, asked, loss), "workers": workers, "device": device}
-    execution = checked(Execution, chosen | {"checkpoint_every": checkpoint_every})
+    execution = Execution.parse(chosen | {"checkpoint_every": checkpoint_every})
     sections = [method_of(each) for each in asked]
     parts = parts_of(base, sections, seeds_of(seeds), None if out is None else Path(out))
     screen = Console(highlight=False, soft_wrap=True, file=None if progress else sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -11,15 +10,12 @@ import polars as pl
 from ..errors import UsageError
 from ..runs.columns import BYTES
 from ..selection.registry import nearest
-from ..study.canvas import colour, drawing, handed_over, marker, tidy
+from ..study.canvas import drawing, handed_over, styles, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from .results import Results
-
-SPARE = (("#0072B2", "s"), ("#D55E00", "D"), ("#009E73", "v"), ("#CC79A7", "^"), ("#E69F00", "P"))
-
 
 Over = Literal["round", "minutes", "bytes"]
 
@@ -39,9 +35,9 @@ def curves(results: Results, metric: str, path: Path | str | None, over: Over = 
         from matplotlib.ticker import MaxNLocator
 
         axes = figure.subplots()
-        looks = _looks(results.methods)
+        styled = styles(results.methods)
         for method in results.methods:
-            _line(axes, method, looks[method], rounds.filter(pl.col("method") == method), metric, over)
+            _line(axes, method, styled[method], rounds.filter(pl.col("method") == method), metric, over)
         tidy(axes)
         axes.xaxis.set_major_locator(MaxNLocator(integer=over == "round"))
         axes.set_xlabel(over)
@@ -52,18 +48,7 @@ def curves(results: Results, metric: str, path: Path | str | None, over: Over = 
         return handed_over(figure, path)
 
 
-def _looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a marker for each; methods of one's own do not share theirs with others."""
-    found: dict[str, tuple[str, str]] = {}
-    for method in methods:
-        look, spare = (colour(method), marker(method)), iter(SPARE)
-        while look in found.values():
-            look = next(spare, look) if look != SPARE[-1] else (f"C{len(found)}", "o")
-        found[method] = look
-    return found
-
-
-def _line(axes: Any, method: str, look: tuple[str, str], rows: pl.DataFrame, metric: str, over: str) -> None:
+def _line(axes: Any, method: str, style: tuple[str, str], rows: pl.DataFrame, metric: str, over: str) -> None:
     value = pl.col(metric)
     spread = (
         rows.filter(value.is_not_null())
@@ -71,7 +56,7 @@ def _line(axes: Any, method: str, look: tuple[str, str], rows: pl.DataFrame, met
         .agg(at=pl.col(over).mean(), mean=value.mean(), low=value.min(), high=value.max(), seeds=value.len())
         .sort("round")
     )
-    x, (ink, sign) = spread["at"].to_list(), look
+    x, (ink, sign) = spread["at"].to_list(), style
     axes.plot(x, spread["mean"].to_list(), color=ink, marker=sign if len(x) <= 40 else "", label=method)
     if (spread["seeds"] > 1).any():
         axes.fill_between(x, spread["low"].to_list(), spread["high"].to_list(), color=ink, alpha=0.15, linewidth=0)

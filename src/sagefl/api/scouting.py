@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..runs.config import Execution, RunConfig, checked
+from ..runs.config import Execution, RunConfig
 from ..runs.files import write_text
 from ..runs.findings import KEPT, Finding, find_in_runs, known
 from ..runs.kinship import nanmean
@@ -46,7 +46,7 @@ def scout(
     name, dataset = dataset_of(data)
     own = {"model": model_of(model), "data": None if name is None else {"dataset": name}}
     chosen = {"engine": engine_for(engine, model, ()), "workers": workers, "device": device}
-    return scout_world(resolved(config, keys, **own), checked(Execution, chosen), pilot, dataset)
+    return scout_world(resolved(config, keys, **own), Execution.parse(chosen), pilot, dataset)
 
 
 def scout_world(

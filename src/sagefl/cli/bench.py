@@ -21,7 +21,9 @@ def bench(
     config: Annotated[
         Path | None, typer.Option("--config", help="TOML file of the run you plan; flags override it.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any config key, section.key=value.")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Rounds per measurement; the first does not count.")] = 3,
     workers: Annotated[int | None, typer.Option(min=1, help="Most workers to try; default: all cores.")] = None,
     device: Annotated[str | None, typer.Option(help="Where stacked work is tried; default: the fastest.")] = None,

@@ -97,7 +97,17 @@ def _noted(error: BaseException, message: str) -> str:
     return "\n".join([message, *getattr(error, "__notes__", ())])
 
 
-class Commands(TyperGroup):
+class Group(TyperGroup):
+    """Some commands; the list of them has whole sentences, where typer cuts them off."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A row for each command."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, c.get_short_help_str(limit=200)) for name, c in commands.items() if c])
+
+
+class Commands(Group):
     """All commands. One that needs a package that is not installed says which extra brings it.
 
     This is done here, for all of them, so that no command can forget it.

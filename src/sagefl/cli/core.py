@@ -33,7 +33,10 @@ def decide(
     probe_cost: Annotated[
         float | None, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any other option of the method, name=value.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the method, name=value."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of ties and gossip draws.")] = 0,
     rounds: Annotated[
         int, typer.Option(min=1, help="Decide so many rounds in a row, for rules that remember; peers answer alike.")
@@ -89,7 +92,7 @@ def plan(
         str, typer.Option(help="How fast links and peers are: equal, phones, wan, edge or a file (with --per-minute).")
     ] = "equal",
     input_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one anchor input (with --per-minute).")] = 784,
-    clients: Annotated[int, typer.Option(min=1, help="Clients of the network, for a file its lines.")] = 50,
+    clients: Annotated[int, typer.Option(min=1, help="Clients of the network; lines of a file.")] = 50,
 ) -> None:
     """What each stage of SAGE-OS can and cannot decide before any evidence is bought."""
     from ..selection import SageOS

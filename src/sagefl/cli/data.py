@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from .common import console, friendly_errors
+from .common import Group, console, friendly_errors
 
-group = typer.Typer(help="Data sets: what is here, and how to get more.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="Data sets: what is here, and how to get more.", no_args_is_help=True)
 
 
 @group.command("list")

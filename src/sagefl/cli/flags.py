@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file; flags override it.")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value. Repeatable.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any config key, section.key=value. Repeatable.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")]
 
 
@@ -111,9 +113,9 @@ class How:
     @property
     def execution(self) -> Execution:
         """As the library takes it."""
-        from ..runs.config import Execution, checked
+        from ..runs.config import Execution
 
-        return checked(Execution, vars(self))
+        return Execution.parse(vars(self))
 
 
 @dataclass(frozen=True)

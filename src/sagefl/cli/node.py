@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from ..settings import nested, parse_options
-from .common import console, fail, friendly_errors, number, table
+from .common import Group, console, fail, friendly_errors, number, table
 
-group = typer.Typer(help="A real peer: identities, running, status.", no_args_is_help=True)
+group = typer.Typer(cls=Group, help="A real peer: identities, running, status.", no_args_is_help=True)
 
 
 @group.command()
@@ -236,7 +236,9 @@ def swarm(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     minutes: Annotated[float, typer.Option(help="Give up after this long.")] = 15.0,
     device: Annotated[str, typer.Option(help="Where nodes train and answer: cpu, cuda, mps.")] = "cpu",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any node config key, section.key=value.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any node config key, section.key=value.")
+    ] = None,
 ) -> None:
     """Start real nodes on this machine, with identities and mutual TLS, and watch them learn from each other."""
     with friendly_errors():

@@ -20,7 +20,10 @@ def scout(
     world: World,
     run: Annotated[
         list[Path] | None,
-        typer.Option(help="Train nothing: judge by the losses that this run recorded, or these nodes. Repeatable."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Train nothing: judge by the losses that this run recorded, or these nodes. Repeatable.",
+        ),
     ] = None,
     pilot: Annotated[
         int | None, typer.Option(help="Rounds of the pilot; default: as many as make about a tenth of a run.")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COMPARED = f"local,rg,aq-128,sage-os,{RECOMMENDED}"
 DIVERGED = 3  # exit status: the run is complete, but training diverged
 Out = Annotated[Path | None, typer.Option(help="Run directory; default: runs/METHOD-…-HASH.")]
-Track = Annotated[list[str] | None, typer.Option(help="tensorboard, mlflow or wandb. Repeatable.")]
+Track = Annotated[list[str] | None, typer.Option(metavar="NAME", help="tensorboard, mlflow or wandb. Repeatable.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Make runs anew, also where there are finished ones.")]
 
 
@@ -131,7 +131,9 @@ def replay(
     method: Annotated[str, typer.Option(help="Rule, with options as id:name=value:...")] = "sage-os",
     lambda_: Annotated[str | None, typer.Option("--lambda", help="Prices to sweep, e.g. 0,5e-4,2e-3.")] = None,
     delta: Annotated[str | None, typer.Option(help="Failure probabilities to sweep, e.g. .05,.1.")] = None,
-    sweep: Annotated[list[str] | None, typer.Option(help="Any option to sweep, name=v1,v2. Repeatable.")] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=V1,V2", help="Any option to sweep, name=v1,v2. Repeatable.")
+    ] = None,
 ) -> None:
     """Try other rules on recorded losses: sweep their options without training again."""
     with friendly_errors():

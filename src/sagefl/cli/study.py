@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..errors import UsageError
 from ..settings import nested, number_list, parse_options, split_list
 from .cells import carry_out, command_line, show_status
-from .common import console, friendly_errors, table
+from .common import Group, console, friendly_errors, table
 from .flags import grouped
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..study.study import Study
 
 
-class _Studies(TyperGroup):
+class _Studies(Group):
     """Takes what is no command for a study to run: `sagefl study FILE.toml` is `sagefl study run FILE.toml`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -58,7 +57,9 @@ class Scope:
     rounds: Annotated[int | None, typer.Option(help="Rounds instead of the study's.")] = None
     max_batches: Annotated[int | None, typer.Option(help="Cap on local mini-batches a round.")] = None
     clients: Annotated[int | None, typer.Option(help="Clients instead of the study's.")] = None
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any config key, section.key=value.")] = None
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any config key, section.key=value.")
+    ] = None
 
     def design(self, what: str) -> Design:
         """The study of that name or file, so far."""
@@ -128,11 +129,15 @@ def run(
     work: Work,
     from_: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="Report from the cells.csv of a folder; runs nothing. Repeatable."),
+        typer.Option(
+            "--from", metavar="FOLDER", help="Report from the cells.csv of a folder; runs nothing. Repeatable."
+        ),
     ] = None,
     known: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder whose cells are not run again; default: OUT and OUT-*. Repeatable."),
+        typer.Option(
+            metavar="FOLDER", help="A folder whose cells are not run again; default: OUT and OUT-*. Repeatable."
+        ),
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="The paper by its own tables only; runs nothing.")] = False,
     status: Annotated[bool, typer.Option("--status", help="Which cells are done; runs nothing.")] = False,
@@ -141,9 +146,7 @@ def run(
         typer.Option("--no-run", help="Report on cells that are done, here or in --known; runs nothing."),
     ] = False,
     no_sweeps: Annotated[bool, typer.Option("--no-sweeps", help="Leave out the paper's replay sweeps.")] = False,
-    no_pages: Annotated[
-        bool, typer.Option("--no-pages", help="Leave out the pages of the runs themselves (some MB each).")
-    ] = False,
+    no_pages: Annotated[bool, typer.Option("--no-pages", help="Leave out the pages of the runs themselves.")] = False,
     brief: Annotated[bool, typer.Option("--brief", help="No tables and no list of claims on the screen.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="As --brief, and no progress.")] = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,8 +77,6 @@ def _exist(runs: list[Path]) -> None:
 
 
 def _need_view() -> None:
-    """Import everything that pages need before work begins; plotly first, because its extra brings the rest."""
-    import plotly  # type: ignore[import-untyped]  # noqa: F401
-    import polars  # noqa: F401
-    import starlette  # noqa: F401
-    import uvicorn  # noqa: F401
+    """Import all that pages need before work begins; first what names the extra if it is missing."""
+    for package in ("starlette", "uvicorn", "polars"):
+        import_module(package)

@@ -26,7 +26,7 @@ from .base import Method
 class _Everybody(ExchangeLayer):
     """Everybody's published block, equally weighted, whatever was decided."""
 
-    beyond: ClassVar[str] = "averages the models of everybody, also of those who are no neighbours"
+    beyond: ClassVar[str] = "averages the models of everybody, including those who are not neighbours"
 
     clients = 1
 

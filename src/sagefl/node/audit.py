@@ -114,7 +114,7 @@ def _chain(path: Path) -> list[dict[str, Any]]:
             if line["prev"] != previous or _hash(line) != told:
                 raise NodeError(f"{path}, line {number}: the chain is broken; this log has been altered")
             if not (isinstance(line["resumed"], int) if "resumed" in line else _tells_a_round(line)):
-                raise ValueError(f"line {number} tells of no round")
+                raise ValueError(f"line {number} names no round")
             lines.append({**line, "hash": told})
             previous = told
     except FileNotFoundError:

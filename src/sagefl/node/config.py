@@ -7,16 +7,16 @@ holds a `run.toml` that every tool can read.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ..methods import Method, method
-from ..runs.config import RunConfig, checked, read_toml
+from ..runs.config import RunConfig, read_toml
 from ..runs.sections import (
+    ConfigSection,
     DataConfig,
     EvaluationConfig,
     MethodConfig,
@@ -31,11 +31,7 @@ from .identity import NAME
 from .limits import Limits
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class NeighbourConfig(_Section):
+class NeighbourConfig(ConfigSection):
     """One neighbour: it may call this node, and this node calls it."""
 
     address: str = Field(description="host:port")
@@ -51,7 +47,7 @@ class NeighbourConfig(_Section):
         return value
 
 
-class ExchangeConfig(_Section):
+class ExchangeConfig(ConfigSection):
     """How this node deals with its neighbours."""
 
     deadline: float = Field(default=5.0, gt=0, description="seconds a neighbour has for one answer")
@@ -75,7 +71,7 @@ class ExchangeConfig(_Section):
     )
 
 
-class AcceptanceConfig(_Section):
+class AcceptanceConfig(ConfigSection):
     """The test of every merge on samples that nobody else sees; a merge that fails is taken back."""
 
     share: float = Field(
@@ -89,7 +85,7 @@ class AcceptanceConfig(_Section):
     )
 
 
-class ServeConfig(_Section):
+class ServeConfig(ConfigSection):
     """What this node gives away beyond probe answers and its shared block."""
 
     inspect: bool = Field(default=False, description="hand out the full model, head included (PENS, FedFomo, DPFL ...)")
@@ -99,7 +95,7 @@ class ServeConfig(_Section):
     )
 
 
-class PrivacyConfig(_Section):
+class PrivacyConfig(ConfigSection):
     """Randomised response on labels: how this node answers, and how it expects its neighbours to."""
 
     mechanism: Literal["none", "k-rr", "bitwise"] = Field(default="none", description="how labels are perturbed")
@@ -121,14 +117,14 @@ class PrivacyConfig(_Section):
         return self
 
 
-class MetricsConfig(_Section):
+class MetricsConfig(ConfigSection):
     """The Prometheus endpoint."""
 
     address: str | None = Field(default=None, description="host:port (port 0: any); none: no endpoint")
     expose: bool = Field(default=False, description="allow an address that is not loopback: it has no authentication")
 
 
-class KeeperConfig(_Section):
+class KeeperConfig(ConfigSection):
     """The federation's keeper, as `sagefl node join` enters it: who is a neighbour, who a member no longer."""
 
     address: str = Field(description="host:port")
@@ -145,7 +141,7 @@ class KeeperConfig(_Section):
         return value
 
 
-class NodeConfig(_Section):
+class NodeConfig(ConfigSection):
     """One node."""
 
     name: str = Field(pattern=f"^{NAME.pattern}$", description="this node, as its certificate names it")
@@ -198,11 +194,6 @@ class NodeConfig(_Section):
         if address is not None and not self.metrics.expose and not is_loopback(address):
             raise ValueError(f"metrics.address {address} is not loopback; set metrics.expose = true if you mean it")
         return self
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> NodeConfig:
-        """A config from plain values; every mistake is named."""
-        return checked(cls, document)
 
     @classmethod
     def read(cls, path: Path) -> NodeConfig:

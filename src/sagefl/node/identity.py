@@ -187,7 +187,9 @@ class Authority:
             known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
             known = {int(serial): float(end) for serial, end in known.items()} | dict(ends)
         except UNFIT as error:
-            raise NodeError(f"{path} cannot be read: {error}; remove it: what is revoked then stays listed") from None
+            raise NodeError(
+                f"{path} cannot be read: {error}; remove it: what is revoked then stays on the list"
+            ) from None
         over = {serial for serial, end in known.items() if end < (now() - SKEW).timestamp()}
         write_text(path, json.dumps({serial: end for serial, end in known.items() if serial not in over}))
         return sorted((before | known.keys()) - over)
@@ -311,7 +313,7 @@ class Identity:
         return (_parsed(self.certificate).not_valid_after_utc - now()) / datetime.timedelta(days=1)
 
     def warnings(self) -> list[tuple[str, str]]:
-        """(kind, why) of what its operator should see to soon."""
+        """(kind, why) of what needs its operator's attention soon."""
         found = []
         if self.days_left < SOON.days:
             why = f"this node's certificate ends in {self.days_left:.1f} days: sagefl node renew makes a new one"
@@ -336,7 +338,7 @@ class Identity:
             raise Refused("revoked", f"the certificate of {who} is revoked")
         pinned = allowed[names[0]]
         if pinned is not None and fingerprint(certificate) != pinned:
-            raise Refused("replaced-key", f"{who} shows another key than the one pinned in this node's config")
+            raise Refused("replaced-key", f"{who} shows another key, not the one pinned in this node's config")
         return names[0]
 
     def judge_pem(self, pem: bytes, allowed: dict[str, str | None]) -> str:
@@ -364,7 +366,7 @@ def certificate_in(path: Path) -> x509.Certificate:
     try:
         return _parsed(_read(path))
     except NOT_X509 as error:
-        raise NodeError(f"{path} is no certificate: {error}") from None
+        raise NodeError(f"{path} is not a certificate: {error}") from None
 
 
 @lru_cache(maxsize=256)

@@ -44,7 +44,7 @@ def join(text: str, folder: Path | None, listen: str, address: str | None = None
     folder = folder or Path(ticket.name)
     where = typed_address(address or typed_address(listen))
     if host_and_port(where)[0] in ("0.0.0.0", "::"):
-        raise NodeError(f"others cannot reach this node at {where}: say --address host:port")
+        raise NodeError(f"others could not reach this node at {where}: say --address host:port")
     if (folder / "node.toml").exists():
         raise NodeError(f"{folder} already holds a node: choose another --folder")
     identity = folder / "identity"
@@ -142,7 +142,7 @@ def kept_members(identity: Path) -> tuple[dict[str, NeighbourConfig], dict[int, 
     except FileNotFoundError:
         return {}, {}
     except (OSError, *UNFIT) as error:
-        raise NodeError(f"{path} cannot be read: {error}; remove it, the keeper tells it again") from None
+        raise NodeError(f"{path} cannot be read: {error}; remove it, and the keeper will send it again") from None
 
 
 # Talking to the keeper ---------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def granted(status: int, told: bytes) -> dict[str, Any]:
     try:
         found = json.loads(told)
     except UNFIT as error:
-        raise NodeError(f"what the keeper says cannot be read: {error}") from None
+        raise NodeError(f"the keeper's answer cannot be read: {error}") from None
     if status != 200 or not isinstance(found, dict):
         why = found.get("error", "no reason given") if isinstance(found, dict) else "no reason given"
         raise NodeError(f"the keeper refuses: {why}")
@@ -194,7 +194,7 @@ def granted(status: int, told: bytes) -> dict[str, Any]:
 def _pinned(key: str) -> Callable[[x509.Certificate], None]:
     def check(certificate: x509.Certificate) -> None:
         if fingerprint(certificate) != key:
-            raise NodeError("whoever answers there is not the keeper: it shows another key than the one expected")
+            raise NodeError("whoever answers there is not the keeper: its key is not the one expected")
 
     return check
 
@@ -217,7 +217,7 @@ def _own_key(identity: Path) -> ec.EllipticCurvePrivateKey:
         try:
             found = serialization.load_pem_private_key(path.read_bytes(), None)
         except (OSError, *NOT_X509) as error:
-            raise NodeError(f"{path} cannot be read: {error}; remove it, a new key is made") from None
+            raise NodeError(f"{path} cannot be read: {error}; remove it, and a new key will be made") from None
         if isinstance(found, ec.EllipticCurvePrivateKey):
             return found
     identity.mkdir(parents=True, exist_ok=True)

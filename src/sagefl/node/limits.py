@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from ..runs.sections import ConfigSection
 
 # HTTP/2 at both ends: a probe of 128 images goes out at once, instead of waiting for permission after each 64 KiB.
 WINDOW = (("grpc.http2.lookahead_bytes", 1 << 20), ("grpc.http2.max_frame_size", 1 << 17), ("grpc.http2.bdp_probe", 0))
@@ -21,10 +23,8 @@ WINDOW = (("grpc.http2.lookahead_bytes", 1 << 20), ("grpc.http2.max_frame_size",
 KEEPALIVE = (("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000))
 
 
-class Limits(BaseModel):
+class Limits(ConfigSection):
     """What a neighbour may ask of this node."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     anchors_per_request: int = Field(default=256, ge=16, description="anchor inputs in one probe")
     requests_per_minute: int = Field(default=3000, ge=1, description="calls per neighbour and minute")

@@ -126,7 +126,7 @@ class Roster:
             tickets = {hashed: Invitation(**t) for hashed, t in found.pop("tickets").items()}
             return cls(**found, members=members, tickets=tickets)
         except UNFIT as error:
-            raise NodeError(f"this is no roster: {error}") from None
+            raise NodeError(f"this is not a roster: {error}") from None
 
 
 def _member(found: dict[str, Any]) -> Member:

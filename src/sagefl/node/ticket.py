@@ -44,6 +44,6 @@ class Ticket:
             bytes.fromhex(key + secret)
         except UNFIT:
             raise NodeError(
-                f"this is no ticket: one begins with {MARK} and is copied whole; sagefl node invite makes one"
+                f"this is not a ticket: a ticket begins with {MARK} and is copied whole; sagefl node invite makes one"
             ) from None
         return cls(check_name(name), keeper, key, secret)

@@ -157,7 +157,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             if not isinstance(content[name], kind):
                 raise ValueError(f"{name} is {type(content[name]).__name__}")
         if not all(Path(name).name == name and isinstance(d, str) for name, d in content["chunks"].items()):
-            raise ValueError("a chunk is no file beside it")
+            raise ValueError("a chunk is not a file in its folder")
     except (OSError, *UNFIT) as error:
         raise CheckpointError(f"checkpoint {path.name} is torn: its manifest cannot be read ({error})") from None
     if _seal(content) != digest:

@@ -254,8 +254,8 @@ METRICS = {metric.name: metric for metric in _BUILT_IN}
 
 OF_VALUES: tuple[Column[Errors], ...] = (
     _metric("mae", "mean absolute error on the shared test set", "mae", "MAE"),
-    _metric("rmse", "root mean squared error there", "rmse", "RMSE"),
-    _metric("r2", "share of variance explained there", "r2", "R2"),
+    _metric("rmse", "root mean squared error on the shared test set", "rmse", "RMSE"),
+    _metric("r2", "share of variance explained on the shared test set", "r2", "R2"),
     _metric("client_mae", "mean absolute error on clients' own data", "client", "client MAE"),
     _metric("weak_mae", "the worst client's mean absolute error on its own data", "client", "weak MAE", "max"),
     _metric("client_clipped", "clipped error on clients' own data, in units of the clip", "clipped"),
@@ -284,7 +284,7 @@ CLIENTS_OF_VALUES: tuple[Column[Evaluated], ...] = (
     ROUND,
     CLIENT,
     Column("mae", "mean absolute error on the shared test set", lambda e: e.after.mae),  # type: ignore[union-attr]
-    Column("r2", "share of variance explained there", lambda e: e.after.r2),  # type: ignore[union-attr]
+    Column("r2", "share of variance explained on the shared test set", lambda e: e.after.r2),  # type: ignore[union-attr]
     Column("own_mae", "mean absolute error on the client's own evaluation samples", lambda e: e.after.client),
     Column("own_mae_before", "the same before mixing", lambda e: e.before.client),
     OWNER,

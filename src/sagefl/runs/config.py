@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from ..data import Dataset, Dealt, Owners, WorldKind, deal
-from ..selection.registry import nearest
 from ..settings import flat, parse_method
 from ..streams import stream
 from ..topology import Graph
@@ -35,9 +34,6 @@ from .sections import (
     TrainingConfig,
     WorldConfig,
 )
-
-Section = TypeVar("Section", bound=BaseModel)
-
 
 LATER_IN_TRAINING = ("optimizer", "momentum", "weight_decay", "precision")
 LATER: dict[str, tuple[str, ...]] = {
@@ -79,11 +75,6 @@ class RunConfig(ConfigSection):
                 "it out, or use schedule = rounds"
             )
         return self
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> RunConfig:
-        """A config from plain values; every mistake is named, unknown keys with the nearest known one."""
-        return checked(cls, document)
 
     @classmethod
     def read(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
@@ -192,14 +183,6 @@ class Execution(ConfigSection):
     checkpoint_every: int = Field(default=10, ge=1, description="rounds between checkpoints")
 
 
-def checked(cls: type[Section], document: Mapping[str, Any]) -> Section:
-    """A validated section; every mistake is named."""
-    try:
-        return cls.model_validate(document)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_mistakes(cls, error))) from None
-
-
 def differences(there: RunConfig, here: RunConfig) -> list[str]:
     """The keys in which two configs differ, each with both values."""
     one, two = flat(there.model_dump(mode="json")), flat(here.model_dump(mode="json"))
@@ -247,28 +230,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_none(v) for v in value]
     return value
-
-
-def _mistakes(cls: type[BaseModel], error: ValidationError) -> Iterator[str]:
-    for item in error.errors():
-        path = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "extra_forbidden":
-            known = _fields_at(cls, item["loc"][:-1])
-            close = nearest(str(item["loc"][-1]), known)
-            option = not close and len(item["loc"]) == 1 and "method" in known
-            also = f"; an option of the method is method.options.{path}" if option else ""
-            yield f"unknown key {path!r}{close}; known here: {', '.join(known)}{also}"
-        else:
-            got = "" if isinstance(item["input"], dict) else f", got {item['input']!r}"
-            said = item["msg"].removeprefix("Value error, ")  # pydantic's words
-            named = path and said.startswith((f"{path}.", f"{path}:"))
-            yield f"{said}{got}" if named else f"{path or 'config'}: {said}{got}"
-
-
-def _fields_at(cls: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
-    for part in path:
-        inner = cls.model_fields[str(part)].annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return []
-        cls = inner
-    return list(cls.model_fields)

@@ -76,7 +76,7 @@ def address(config: RunConfig) -> str:
 def is_older(held: str, config: RunConfig) -> bool:
     """Whether an address may belong to this config under code that has changed since.
 
-    Lower results versions are tried one by one; what a user's own code used to be is not known, so there it may.
+    Lower results versions are tried one by one; what a user's own code was is not known: there it may.
     """
     parts = made_of(config)
     if any(VERSION not in digests for digests in parts.values()):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..clock import NETWORKS, Network, network
 from ..data import (
@@ -31,6 +31,7 @@ from ..data.groups import apportion
 from ..data.shifts import chosen
 from ..errors import SageflError
 from ..selection.private import RandomisedResponse
+from ..selection.registry import nearest
 from ..settings import option_name
 from ..streams import stream
 from ..topology import Graph, GraphKind, MisbehaviourKind, build
@@ -54,6 +55,39 @@ class ConfigSection(BaseModel):
             return values
         words = {n for n, f in cls.model_fields.items() if "none" in get_args(f.annotation)}
         return {k: "none" if v is None and k in words else v for k, v in values.items()}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """A section from plain values; every mistake is named, unknown keys with the nearest known one."""
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            raise ConfigError("\n".join(_mistakes(cls, error))) from None
+
+
+def _mistakes(cls: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    for item in error.errors():
+        path = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = _fields_at(cls, item["loc"][:-1])
+            close = nearest(str(item["loc"][-1]), known)
+            option = not close and len(item["loc"]) == 1 and "method" in known
+            also = f"; an option of the method is method.options.{path}" if option else ""
+            yield f"unknown key {path!r}{close}; known here: {', '.join(known)}{also}"
+        else:
+            got = "" if isinstance(item["input"], dict) else f", got {item['input']!r}"
+            said = item["msg"].removeprefix("Value error, ")  # pydantic's words
+            named = path and said.startswith((f"{path}.", f"{path}:"))
+            yield f"{said}{got}" if named else f"{path or 'config'}: {said}{got}"
+
+
+def _fields_at(cls: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    for part in path:
+        inner = cls.model_fields[str(part)].annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        cls = inner
+    return list(cls.model_fields)
 
 
 class DataConfig(ConfigSection):

@@ -125,7 +125,8 @@ class SageM(ProbingSelector):
     budget: float = option(0.05, f"most bytes of probes as a share of the models', over {HORIZON} rounds or more", gt=0)
     useless: float = option(
         0.5,
-        "drop peers proven to be this far from one's own risk to always wrong; 1: none, and pull in every round",
+        "drop peers proven to be beyond this share of the way from one's own risk to always wrong; 1: none, and "
+        "pull in every round",
         ge=0.1,
         le=1,
     )

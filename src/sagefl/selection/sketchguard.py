@@ -42,7 +42,7 @@ class SketchGuard(Selector):
     gamma: float = option(2.0, "reach of the screen in units of one's own sketch", gt=0)
     kappa: float = option(1.0, "how fast the reach shrinks over the run", ge=0)
     alpha: float = option(0.5, "weight of one's own model", ge=0, le=1)
-    least: int = option(1, "with fewer accepted the nearest neighbour is, too", ge=0)
+    least: int = option(1, "with fewer accepted, the nearest neighbour is accepted too", ge=0)
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the sketches, accept, average; `state` holds the shares accepted in the last rounds."""

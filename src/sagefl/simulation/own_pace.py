@@ -326,6 +326,6 @@ def _refuse_starvation(training: Sequence[float], pulling: Sequence[float], roun
     ends = len(turns) * rounds / sum(1 / turn for turn in turns)  # about when everybody's turns add up to the run
     if training[slowest] > CLEARLY * ends:
         raise NetworkError(
-            f"client {slowest} trains for {training[slowest]:.3g} s, but the others are through with the run after "
-            f"about {ends:.3g} s: it would never be there; give it a faster machine, or raise rounds"
+            f"client {slowest} trains for {training[slowest]:.3g} s, but the others have finished the run after "
+            f"about {ends:.3g} s: it would never take part; give it a faster machine, or raise rounds"
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..methods.fidelity import caveats, ranked
 from ..runs.files import csv_text
 from ..runs.intervals import Estimate, share_interval
-from .canvas import INK, Drawn, colour, drawing, marker, save, tidy
+from .canvas import INK, Drawn, colour, drawing, marker, save, styles, tidy
 from .comparing import (
     TITLES,
     Comparison,
@@ -314,17 +314,18 @@ def draw_price(findings: Findings) -> Drawn | None:
     found = [s for s in standings(records, trial) if s.method in gains]
     if not found:
         return None
+    styled = styles([s.method for s in found])
     panels = (("mean_anchors", "anchors asked per decision"), ("mb_probes", "probes, MB per client-round"))
     with drawing(9.6, 4.6) as figure:
         for axes, (metric, label) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
-            axes.plot(0, 0, "o", color="black", markersize=8, label=trial.show(trial.against))
-            for number, s in enumerate(found):
+            axes.plot(0, 0, "o", color=INK, markersize=8, label=trial.show(trial.against))
+            for s in found:
                 low, high = gains[s.method].interval(trial.level)
                 x, y = s.values[metric], gains[s.method].mean
-                tone = f"C{number % 10}"
+                tone, sign = styled[s.method]
                 if gains[s.method].seeds > 2:  # an interval from two replications would set the scale of all
                     axes.plot([x, x], [low, high], color=tone, alpha=0.35, linewidth=1.5)
-                axes.plot(x, y, "o*sDPvX^<>ph"[number % 12], color=tone, markersize=8, label=trial.show(s.method))
+                axes.plot(x, y, sign, color=tone, markersize=8, label=trial.show(s.method))
             axes.set(xlabel=label)
             axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
             tidy(axes, zero=True)

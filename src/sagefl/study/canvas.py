@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,15 +77,26 @@ class Drawn:
 
 def colour(method: str) -> str:
     """A method's colour."""
-    return _look(method)[0]
+    return _style(method)[0]
 
 
 def marker(method: str) -> str:
     """A method's marker."""
-    return _look(method)[1]
+    return _style(method)[1]
 
 
-def _look(method: str) -> tuple[str, str]:
+def styles(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each of several methods, no two of them alike."""
+    found = {method: _PALETTE[method] for method in methods if method in _PALETTE}
+    colours = [ink for ink, _ in (*_OTHERS, *_PALETTE.values())]
+    for method in methods:
+        if method not in found:
+            spare = ((ink, sign) for sign in "><pdvsP^XDho*" for ink in colours)
+            found[method] = next(style for style in (_style(method), *spare) if style not in found.values())
+    return found
+
+
+def _style(method: str) -> tuple[str, str]:
     if method in _PALETTE:
         return _PALETTE[method]
     return _OTHERS[sum(map(ord, method)) % len(_OTHERS)]

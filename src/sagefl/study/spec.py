@@ -14,12 +14,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from ..errors import UsageError
 from ..methods.fidelity import ranked
-from ..runs.config import RunConfig, checked, merged, read_toml
-from ..runs.sections import ConfigError
+from ..runs.config import RunConfig, merged, read_toml
+from ..runs.sections import ConfigError, ConfigSection
 from ..selection.registry import nearest
 from ..settings import nested, parse_method
 from .collect import measure_names
@@ -48,11 +48,7 @@ _AXES = {"datasets": "data.dataset", "topologies": "topology", "alphas": "data.a
 _TOLD = {"data.dataset", "data.alpha", "topology", "topology.kind"}  # keys that tell worlds apart without a name
 
 
-class _Keys(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Primary(_Keys):
+class Primary(ConfigSection):
     """A comparison that was named before anything was run."""
 
     method: str
@@ -97,7 +93,7 @@ class Trial:
         return self.names.get(method, method)
 
 
-class Stage(_Keys):
+class Stage(ConfigSection):
     """A part of the matrix that is run before the rest, with methods and seeds of its own."""
 
     methods: tuple[str, ...] = ()
@@ -123,15 +119,15 @@ class _World(NamedTuple):
     seeds: Sequence[int]
 
 
-class Spec(_Keys):
+class Spec(ConfigSection):
     """The keys of a study's file."""
 
     title: str
     methods: tuple[str, ...] = Field(min_length=1)
-    names: dict[str, str] = {}
-    base: dict[str, Any] = {}
+    names: dict[str, str] = Field(default_factory=dict)
+    base: dict[str, Any] = Field(default_factory=dict)
     worlds: tuple[dict[str, Any], ...] = ({},)
-    grid: dict[str, tuple[Any, ...]] = {}
+    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = (1, 2, 3)
     order: tuple[Literal["methods", "worlds", "seeds"], ...] = ("seeds", "worlds", "methods")  # outermost first
     stages: tuple[Stage, ...] = ()  # what is run first, in this order; the rest of the matrix follows
@@ -293,6 +289,6 @@ def read_spec(source: Path | str, preset: str | None = None) -> tuple[Spec, str,
     if chosen is not None and chosen not in presets:
         there = f"presets: {', '.join(presets)}" if presets else "its file has no [presets]"
         raise StudyError(f"unknown preset {chosen!r}{nearest(chosen, presets)}; {there}")
-    spec = checked(Spec, merged(document, presets[chosen]) if chosen else document)
+    spec = Spec.parse(merged(document, presets[chosen]) if chosen else document)
     spec.check()
     return spec, text, name if chosen in (None, name) else f"{name}-{chosen}"

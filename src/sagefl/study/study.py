@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ..data import FileDataset, datasets
-from ..runs.config import Execution, checked
+from ..runs.config import Execution
 from .collect import Record, collect, differ, read_records
 from .design import Design, Findings, made_by
 from .distributed import run_cells_on_ray
@@ -132,7 +132,7 @@ class Study:
         Ray, a cell is a task. `watch` is given the study's pace and returns who is told of every step.
         """
         self._refuse_to_lose()
-        execution = checked(Execution, {"workers": workers, "checkpoint_every": checkpoint_every})
+        execution = Execution.parse({"workers": workers, "checkpoint_every": checkpoint_every})
         lacking = {cell.config.digest for absence in self.absent() for cell in absence.cells}
         cells = [cell for cell in self._open() if cell.config.digest not in lacking]
         if lacking and not cells:

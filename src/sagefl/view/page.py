@@ -2,7 +2,7 @@
 
 There is no build step. A report puts the modules one after another without their imports and exports, so their
 top-level names must differ, which a test checks. Everything that comes from a run directory enters as JSON and appears
-on the page as text, never as HTML; scripts are allowed by their hash alone.
+on the page as text, never as HTML; a script is allowed by its hash alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,8 @@ import html
 import re
 from functools import cache
 from importlib import resources
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from ..errors import SageflError
-from ..extras import how_to_install
 from .plain import embedded
 from .tables import headings
 
@@ -26,10 +22,11 @@ MODULES = (
     "dom.js",
     "palette.js",
     "source.js",
+    "drawing.js",
+    "plotting.js",
     "charts.js",
     "runs.js",
     "network.js",
-    "drawing.js",
     "memory.js",
     "explorer.js",
     "theory.js",
@@ -53,17 +50,6 @@ def asset(name: str) -> str:
     return (resources.files(__package__) / "static" / name).read_text(encoding="utf-8")
 
 
-@cache
-def plotly_source() -> str:
-    """plotly.min.js from plotly's Python package, without importing the package."""
-    spec = find_spec("plotly")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(place) / "package_data" / "plotly.min.js"
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise SageflError(f"charts need plotly.min.js from plotly's Python package: {how_to_install('view')}")
-
-
 def bundle() -> str:
     """All modules as one script."""
     parts = [_EXPORT.sub("", _IMPORT.sub("", asset(name))) for name in MODULES]
@@ -77,14 +63,12 @@ def live_page() -> str:
     return _document("sagefl", head + preload, '<script type="module" src="static/main.js"></script>')
 
 
-def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str:
-    """One file that needs nothing else; the chart library is last, so that the page appears without waiting for it."""
-    scripts = [bundle()]
-    if charts:
-        scripts += [plotly_source(), 'document.dispatchEvent(new Event("plotly-ready"));']
-    allowed = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+def frozen_page(title: str, data: dict[str, Any]) -> str:
+    """One file that needs nothing else."""
+    script = bundle()
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src 'sha256-{allowed}'; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
     icon = base64.b64encode(asset("icon.svg").encode()).decode()
@@ -92,13 +76,8 @@ def frozen_page(title: str, data: dict[str, Any], *, charts: bool = True) -> str
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">'
         f'<link rel="icon" href="data:image/svg+xml;base64,{icon}"><style>{asset("style.css")}</style>'
     )
-    blocks = [f'<script type="application/json" id="data">{embedded(data)}</script>']
-    blocks += [f"<script>{script}</script>" for script in scripts]
-    return _document(title, head, "\n".join(blocks))
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    held = f'<script type="application/json" id="data">{embedded(data)}</script>'
+    return _document(title, head, f"{held}\n<script>{script}</script>")
 
 
 def _document(title: str, head: str, scripts: str) -> str:

@@ -38,8 +38,8 @@ def report_page(shelf: Shelf, *, detailed: int = DETAILED) -> str:
 
 
 def decision_page(decision: dict[str, Any]) -> str:
-    """One decision alone; it needs no charts, so the file stays small."""
-    return frozen_page(f"sagefl decide: {decision.get('label', '')}"[:200], {"decision": decision}, charts=False)
+    """One decision alone."""
+    return frozen_page(f"sagefl decide: {decision.get('label', '')}"[:200], {"decision": decision})
 
 
 def write_page(path: Path, page: str) -> None:

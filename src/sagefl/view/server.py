@@ -9,13 +9,11 @@ token is kept between starts, so that an open page finds the server again after 
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import SageflError
 from . import tables
-from .page import ASSETS, CSP, asset, live_page, plotly_source
+from .page import ASSETS, CSP, asset, live_page
 from .plain import text
 from .scouting import listed, offers, scouted
 from .shelf import READING_ERRORS, Shelf
@@ -86,7 +84,6 @@ def application(shelf: Shelf, token: str) -> Starlette:
     base = f"/{token}"
     routes = [
         Route(f"{base}/", _index),
-        Route(f"{base}/static/plotly.min.js", _plotly),
         Route(f"{base}/static/{{name}}", _static),
         Route(f"{base}/api/state", _answered(lambda q: _state(shelf))),
         Route(f"{base}/api/rounds", _answered(lambda q: tables.rounds(shelf.run(q["run"]), _since(q)))),
@@ -155,29 +152,6 @@ async def _static(request: Request) -> Response:
         return PlainTextResponse("no such file", 404)
     kind = TYPES[Path(name).suffix]
     return Response(asset(name), media_type=f"{kind}; charset=utf-8", headers={"cache-control": "no-cache"})
-
-
-async def _plotly(request: Request) -> Response:
-    """The chart library, compressed once; the browser may cache it, because it changes only with its package."""
-    try:
-        packed, tag = await run_in_threadpool(_packed_plotly)
-    except SageflError as error:
-        return PlainTextResponse(str(error), 404)
-    headers = {
-        "etag": tag,
-        "cache-control": "private, max-age=86400",
-        "content-encoding": "gzip",
-        "vary": "accept-encoding",
-    }
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(packed, media_type="text/javascript; charset=utf-8", headers=headers)
-
-
-@cache
-def _packed_plotly() -> tuple[bytes, str]:
-    packed = gzip.compress(plotly_source().encode(), 6, mtime=0)
-    return packed, f'"{hashlib.sha256(packed).hexdigest()[:20]}"'
 
 
 # Starting -----------------------------------------------------------------------------------------------------------

@@ -1,47 +1,17 @@
-// The charts of the runs view, drawn by plotly once it has arrived; the page does not wait for it.
-import { byteText, dataTable, el, foldedTable, formatted, replace } from "./dom.js";
-import { COLUMNS, Missing } from "./source.js";
+// The charts of the runs view: what each draws, and the same numbers as a table.
+import { byteText, dataTable, el, foldedTable, formatted } from "./dom.js";
+import { Plot } from "./plotting.js";
+import { COLUMNS } from "./source.js";
 import { BYTE_STYLES, GROUPS, REASONS, lineStyle } from "./palette.js";
 
 const BYTE_KINDS = COLUMNS.bytes.map(({ name, title }, i) => [name, title, ...BYTE_STYLES[i % BYTE_STYLES.length]]);
-
-let plotlyPromise = null;
-
-export function loadPlotly(live) {
-  plotlyPromise ??= new Promise((done, failed) => {
-    if (window.Plotly) return done(window.Plotly);
-    if (!live) return document.addEventListener("plotly-ready", () => done(window.Plotly), { once: true });
-    document.head.append(el("script", { src: "static/plotly.min.js", onload: () => done(window.Plotly), onerror: () => ((plotlyPromise = null), failed(new Missing("the chart library could not be loaded"))) }));
-  });
-  return plotlyPromise;
-}
-
-// Names come from run directories, and plotly interprets some tags in text.
-function shown(name) {
-  return String(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-function variable(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
-
-function layoutOf(extra, narrow) {
-  const ink = variable("--ink"), grid = variable("--grid");
-  const axis = { gridcolor: grid, zerolinecolor: grid, linecolor: grid, automargin: true, tickfont: { size: 11 } };
-  return {
-    height: narrow ? 240 : 270, margin: { l: 46, r: 12, t: 10, b: 40 },
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 12, color: ink }, showlegend: false,
-    hoverlabel: { bgcolor: variable("--card"), font: { color: ink } }, hovermode: "closest",
-    ...extra, xaxis: { ...axis, ...extra.xaxis }, yaxis: { ...axis, ...extra.yaxis },
-  };
-}
+const rounded = (value) => Number(value.toPrecision(4));
 
 // What curves are drawn over: rounds, virtual minutes where there is a clock, or all bytes moved so far.
 export const AXES = {
-  round: { title: "round", at: (columns) => columns.degree.map((_, i) => i + 1), layout: {} },
-  minutes: { title: "minutes", at: (columns) => columns.minutes, layout: {} },
-  bytes: { title: "bytes moved", at: running, layout: { tickformat: "~s", ticksuffix: "B" } },
+  round: { title: "round", at: (columns) => columns.degree.map((_, i) => i + 1), whole: true, show: (v) => v, read: (v) => `round ${v}` },
+  minutes: { title: "minutes", at: (columns) => columns.minutes, show: rounded, read: (v) => `${v.toFixed(2)} min` },
+  bytes: { title: "bytes moved", at: running, show: (v) => byteText(v).replace(".0", ""), read: byteText },
 };
 let axis = "round";
 
@@ -60,20 +30,12 @@ function evaluated(columns, name) {
   return { x: xs, y: ys, rounds };
 }
 
-function hovered() {
-  return { round: "round %{x}", minutes: "%{x:.2f} min", bytes: "%{x:.3s}B" }[axis];
+function line(run, { x, y }, extra = {}) {
+  const { colour, strokes, symbol } = lineStyle(run.index);
+  return { name: run.label, text: run.label, x, y, colour, strokes, symbol: x.length > 40 ? null : symbol, width: 2, ...extra };
 }
 
-function line(run, { x, y }, extra = {}) {
-  const data = { x, y };
-  const style = lineStyle(run.index);
-  const many = data.x.length > 40;
-  return {
-    ...data, name: shown(run.label), mode: many ? "lines" : "lines+markers", type: "scatter",
-    line: { color: style.colour, dash: style.dash, width: 2 }, marker: { symbol: style.symbol, size: 6, color: style.colour },
-    hovertemplate: `${shown(run.label)}<br>${hovered()}: %{y:.4f}<extra></extra>`, ...extra,
-  };
-}
+const thin = (curve) => ({ ...curve, text: `${curve.text}, weakest client`, width: 1, strokes: "2 3" });
 
 // Runs that differ by their seed alone belong together.
 export function families(entries) {
@@ -85,56 +47,41 @@ export function families(entries) {
   return [...found.values()];
 }
 
-// One line per family: the mean over its seeds, in a band from the lowest to the highest.
-function familyTraces(entries, points, format, extra = {}, over = hovered()) {
-  return families(entries).flatMap((family) => {
+// One curve per family: the mean over its seeds, in a band from the lowest to the highest.
+function familyCurves(entries, points) {
+  const curves = [], bands = [];
+  for (const family of families(entries)) {
     const [{ run }] = family;
-    const several = family.length > 1;
-    const name = several ? run.method : run.label;
-    const text = { hovertemplate: `${shown(name)}${several ? `, mean of ${family.length} seeds` : ""}<br>${over}: %{y:${format}}<extra></extra>` };
-    if (!several) return [line(run, points(family[0]), { ...text, ...extra })];
+    if (family.length === 1) {
+      curves.push(line(run, points(family[0])));
+      continue;
+    }
     const values = new Map(), places = new Map(); // by round: seeds differ in minutes and bytes
     const add = (map, key, value) => map.set(key, [...(map.get(key) ?? []), value]);
     for (const { x, y, rounds } of family.map(points)) rounds.forEach((n, i) => (add(values, n, y[i]), add(places, n, x[i])));
     const order = [...values.keys()].sort((a, b) => a - b), middle = (held) => held.reduce((a, b) => a + b, 0) / held.length;
     const x = order.map((n) => middle(places.get(n)));
     const each = (pick) => order.map((n) => pick(values.get(n)));
-    const colour = lineStyle(run.index).colour;
-    const edge = { x, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", type: "scatter" };
-    const mean = each(middle);
-    return [
-      { ...edge, y: each((held) => Math.min(...held)) }, { ...edge, y: each((held) => Math.max(...held)), fill: "tonexty", fillcolor: `${colour}2b` },
-      line({ ...run, label: name }, { x, y: mean }, { ...text, ...extra }),
-    ];
-  });
+    bands.push({ x, low: each((held) => Math.min(...held)), high: each((held) => Math.max(...held)), colour: lineStyle(run.index).colour });
+    curves.push(line(run, { x, y: each(middle) }, { name: run.method, text: `${run.method}, mean of ${family.length} seeds` }));
+  }
+  return { curves, bands };
 }
 
-function curves({ name, format }) {
-  return (entries) => familyTraces(entries, ({ rounds }) => evaluated(rounds.columns, name), format);
+function measured({ name }) {
+  return (entries) => familyCurves(entries, ({ rounds }) => evaluated(rounds.columns, name));
 }
 
 // The mean over clients, a band from the lower to the upper quartile, and the weakest client.
-function bandTraces(entries) {
-  if (families(entries).length < entries.length) { // bands are over seeds then
-    const weak = familyTraces(entries, ({ rounds }) => evaluated(rounds.columns, "weak"), ".4f");
-    const thin = weak.filter((trace) => !trace.fill && trace.line.width).map((trace) => ({ ...trace, line: { ...trace.line, width: 1, dash: "dot" } }));
-    return [...familyTraces(entries, ({ rounds }) => evaluated(rounds.columns, "client"), ".4f"), ...thin];
-  }
-  const traces = [];
-  for (const { run, rounds } of entries) {
-    const { round, q1, q3 } = rounds.bands;
-    const colour = lineStyle(run.index).colour;
-    if (round && entries.length <= 6) {
-      const at = AXES[axis].at(rounds.columns) ?? [], x = round.map((r) => at[r]);
-      const edge = { x, mode: "lines", line: { width: 0, color: colour }, hoverinfo: "skip", type: "scatter" };
-      traces.push({ ...edge, y: q1 }, { ...edge, y: q3, fill: "tonexty", fillcolor: `${colour}2b` });
-    }
-    traces.push(line(run, evaluated(rounds.columns, "client")));
-    const weak = { hovertemplate: `${shown(run.label)}, weakest client<br>${hovered()}: %{y:.4f}<extra></extra>` };
-    const thin = line(run, evaluated(rounds.columns, "weak"), weak);
-    traces.push({ ...thin, line: { ...thin.line, width: 1, dash: "dot" }, marker: { ...thin.marker, size: 4 } });
-  }
-  return traces;
+function ownCurves(entries) {
+  const of = (name) => familyCurves(entries, ({ rounds }) => evaluated(rounds.columns, name));
+  const { curves, bands } = of("client"), weak = of("weak").curves.map(thin);
+  if (families(entries).length < entries.length) return { curves: [...curves, ...weak], bands }; // bands are over seeds then
+  const quartiles = entries.length > 6 ? [] : entries.filter(({ rounds }) => rounds.bands.round).map(({ run, rounds }) => {
+    const { round, q1, q3 } = rounds.bands, at = AXES[axis].at(rounds.columns) ?? [];
+    return { x: round.map((r) => at[r]), low: q1, high: q3, colour: lineStyle(run.index).colour };
+  });
+  return { curves: [...curves, ...weak], bands: quartiles };
 }
 
 // The share of a budget of 128 anchors per neighbour spent up to each round.
@@ -143,37 +90,28 @@ export function evidenceShares({ degree, evaluations }) {
   return degree.map((d, i) => ((spent += evaluations[i] ?? 0), (all += d ?? 0), all ? spent / (128 * all) : 0));
 }
 
-function evidenceTraces(entries) {
-  const points = ({ rounds }) => {
+function evidenceCurves(entries) {
+  const { curves, bands } = familyCurves(entries, ({ rounds }) => {
     const y = evidenceShares(rounds.columns);
     return { x: y.map((_, i) => i + 1), y, rounds: y.map((_, i) => i) };
-  };
-  return familyTraces(entries, points, ".1%", { mode: "lines" }, "round %{x}");
-}
-
-function byteTraces(entries) {
-  const names = entries.map(({ run }) => shown(run.label));
-  return BYTE_KINDS.map(([key, name, colour, pattern]) => {
-    const sums = entries.map(({ rounds }) => rounds.columns[key].reduce((a, b) => a + (b ?? 0), 0));
-    return {
-      type: "bar", orientation: "h", name, y: names, x: sums, customdata: sums.map(byteText),
-      marker: { color: colour, pattern: { shape: pattern, fillmode: "overlay", fgcolor: variable("--card"), size: 6, solidity: 0.25 } },
-      hovertemplate: `%{y}<br>${name}: %{customdata}<extra></extra>`,
-    };
   });
+  return { curves: curves.map((curve) => ({ ...curve, symbol: null })), bands };
 }
 
-function reasonTraces({ rounds, run }) {
-  return Object.values(REASONS).filter(({ name }) => rounds.reasons[name]).map(({ name, group }) => ({
-    type: "scatter", mode: "lines", stackgroup: "all", name,
+function byteBars(entries) {
+  const bars = BYTE_KINDS.map(([key, name, colour, stripes]) => ({ name, colour, stripes, values: entries.map(({ rounds }) => rounds.columns[key].reduce((a, b) => a + (b ?? 0), 0)) }));
+  return { bars, names: entries.map(({ run }) => run.label) };
+}
+
+function reasonAreas({ rounds, run }) {
+  const areas = Object.values(REASONS).filter(({ name }) => rounds.reasons[name]).map(({ name, group }) => ({
+    name, colour: GROUPS[group].colour, stripes: { cost: "/", exhausted: "x", gossip: ".", committed: "-" }[group] ?? "",
     x: rounds.reasons[name].map((_, i) => i + 1), y: rounds.reasons[name].map((count) => count / run.clients),
-    line: { color: GROUPS[group].colour, width: 1, shape: "hvh" },
-    fillpattern: { shape: { cost: "/", exhausted: "x", gossip: ".", committed: "-" }[group] ?? "", fillmode: "overlay", fgcolor: variable("--card"), size: 7, solidity: 0.2 },
-    hovertemplate: `${name}, round %{x}: %{y:.1%}<extra></extra>`,
   }));
+  return { areas, x: { ...AXES.round, range: [0.5, rounds.total + 0.5] } };
 }
 
-const UNITY = { yaxis: { rangemode: "tozero", tickformat: ".0%" }, xaxis: { title: { text: "round" } } };
+const SHARES = { zero: true, show: (v) => `${rounded(100 * v)} %`, read: (v) => formatted(v, ".1%") };
 
 // The heading and the meaning of a column for these runs: the test set may be shared, or each group's own.
 export function naming({ name, title, meaning }, runs) {
@@ -188,40 +126,32 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 // A chart for everything that an evaluation measures; `client` and `weak` share one.
 const measuredCharts = COLUMNS.measured.filter(({ name }) => name !== "client" && name !== "weak").map((column) => ({
   id: column.name, only: column.name, title: capital(column.meaning), retitled: (runs) => capital(naming(column, runs).meaning), format: column.format,
-  traces: curves(column), layout: {}, table: column.name, over: true,
+  made: measured(column), table: column.name, over: true,
 }));
 
 // The same where models predict values.
 const valueCharts = COLUMNS.values.map((column) => ({
-  id: column.name, title: capital(column.meaning), format: column.format, traces: curves(column), layout: {}, table: column.name, only: column.name, over: true,
+  id: column.name, title: capital(column.meaning), format: column.format, made: measured(column), table: column.name, only: column.name, over: true,
 }));
 
 // Whom clients pulled, where it is recorded.
 const pulledCharts = COLUMNS.pulled.map((column) => ({
-  id: column.name, title: capital(column.meaning), format: ".1%", traces: curves({ ...column, format: ".1%" }), layout: UNITY, table: column.name, only: column.name, of: column.name === "culprits" ? "culprits" : null, over: true,
+  id: column.name, title: capital(column.meaning), format: ".1%", made: measured(column), y: SHARES, table: column.name, only: column.name, of: column.name === "culprits" ? "culprits" : null, over: true,
 }));
 
 export const CHARTS = [
   ...measuredCharts,
   ...valueCharts,
   ...pulledCharts,
-  { id: "own", only: "client", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", traces: bandTraces, format: ".4f", layout: {}, table: "client", over: true },
-  { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", traces: evidenceTraces, layout: UNITY, format: ".1%", table: "evidence" },
-  { id: "bytes", title: "Bytes moved, by kind", traces: byteTraces, layout: { barmode: "stack", showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, xaxis: { tickformat: "~s", ticksuffix: "B" }, yaxis: { autorange: "reversed" }, margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "bytes" },
-  { id: "reasons", title: "Why decisions ended", traces: null, layout: { ...UNITY, xaxis: {}, showlegend: true, legend: { orientation: "h", y: -0.15, traceorder: "normal" }, hovermode: "closest", margin: { l: 46, r: 12, t: 10, b: 70 } }, table: "reasons" },
+  { id: "own", only: "client", title: "Accuracy on clients' own data", note: "line: mean (Client); band: middle half of the clients, or all seeds where there are several; thin dotted: the weakest (Weak)", made: ownCurves, format: ".4f", table: "client", over: true },
+  { id: "evidence", title: "Evidence bought", note: "share of a fixed budget of 128 anchors per neighbour, up to each round", made: evidenceCurves, y: SHARES, format: ".1%", table: "evidence" },
+  { id: "bytes", title: "Bytes moved, by kind", made: byteBars, table: "bytes" },
+  { id: "reasons", title: "Why decisions ended", made: (_, chosen) => (chosen ? reasonAreas(chosen) : { curves: [], bands: [] }), y: { ...SHARES, range: [0, 1] }, table: "reasons" },
 ];
 
-export async function drawChart(Plotly, chart, box, entries, chosen) {
-  const traces = chart.traces ? chart.traces(entries) : chosen ? reasonTraces(chosen) : [];
-  const extra = { ...chart.layout };
-  if (chart.over) extra.xaxis = { title: { text: AXES[axis].title }, ...AXES[axis].layout };
-  if (chart.id === "bytes") {
-    extra.height = Math.max(240, 110 + 26 * entries.length);
-    extra.legend = { ...extra.legend, y: -36 / (extra.height - 80) };
-  }
-  if (chart.id === "reasons") extra.yaxis = { ...extra.yaxis, range: [0, 1] };
-  const layout = layoutOf(extra, box.clientWidth < 420);
-  await Plotly.react(box, traces, layout, { displayModeBar: false, responsive: true });
+export function drawChart(chart, plot, entries, chosen) {
+  const y = chart.y ?? { show: rounded, read: (v) => formatted(v, chart.format) };
+  plot.draw({ x: chart.over ? AXES[axis] : AXES.round, y, ...chart.made(entries, chosen) });
 }
 
 // The same numbers as a table.
@@ -251,6 +181,5 @@ export function chartFigure(chart, makeTable) {
   const title = el("figcaption", {}, el("strong", {}, chart.title), chart.note ? el("span", { class: "note" }, ` ${chart.note}`) : null);
   const table = foldedTable("As a table", makeTable);
   const figure = el("figure", { class: "card" }, title, box, table);
-  replace(box, el("p", { class: "note" }, "Loading the chart …"));
-  return { figure, box, title, table };
+  return { figure, plot: new Plot(box), title, table };
 }

@@ -5,10 +5,10 @@ export function scale(from, to, low, high) {
   return (value) => low + ((value - from) / (to - from || 1)) * (high - low);
 }
 
-export function ticks(top, count = 5) {
-  const rough = top / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough);
-  return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, i) => i * step);
+export function ticks(top, count = 5, bottom = 0) {
+  const rough = (top - bottom) / count, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough), first = Math.ceil(bottom / step - 1e-9);
+  return Array.from({ length: Math.floor(top / step + 1e-9) - first + 1 }, (_, i) => (first + i) * step);
 }
 
 export function bottomAxis(x, values, y, height, name, digits = null) {

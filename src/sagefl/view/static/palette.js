@@ -32,13 +32,12 @@ export function groupOfReason(name) {
 }
 
 const LINES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A7F87"];
-const DASHES = [["solid", ""], ["dash", "8 4"], ["dot", "2 3"], ["dashdot", "8 3 2 3"]];
-const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "cross", "star"];
+const STROKES = ["", "8 4", "2 3", "8 3 2 3"];
 
-// The line style of the i-th run; the first 28 are all different.
+// The line style of the i-th run; the first 28 are all different. Each colour has a symbol of its own.
 export function lineStyle(i) {
-  const turn = Math.floor(i / LINES.length) % DASHES.length;
-  return { colour: LINES[i % LINES.length], dash: DASHES[turn][0], strokes: DASHES[turn][1], symbol: SYMBOLS[i % SYMBOLS.length] };
+  const symbol = i % LINES.length;
+  return { colour: LINES[symbol], strokes: STROKES[Math.floor(i / LINES.length) % STROKES.length], symbol };
 }
 
 const CLASSES = ["#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#BBBBBB"];

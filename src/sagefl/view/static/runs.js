@@ -1,8 +1,8 @@
 // The first view: how every run stands, and their curves together.
 import { announce, dataTable, duration, el, fixed, formatted, keepingFocus, labelled, options, percent, renew, replace, svg } from "./dom.js";
 import { lineStyle } from "./palette.js";
-import { COLUMNS, Missing, orNothing } from "./source.js";
-import { AXES, CHARTS, chartFigure, chartTable, chooseAxis, drawChart, families, loadPlotly, naming } from "./charts.js";
+import { COLUMNS, orNothing } from "./source.js";
+import { AXES, CHARTS, chartFigure, chartTable, chooseAxis, drawChart, families, naming } from "./charts.js";
 
 export class RunsView {
   id = "runs";
@@ -20,7 +20,6 @@ export class RunsView {
   #worlds = new Set();
   #going = false; // whether a run has time left
   #measured = COLUMNS.measured;
-  #drawing = Promise.resolve();
 
   constructor(app) {
     this.#app = app;
@@ -34,7 +33,6 @@ export class RunsView {
     this.#chosen.addEventListener("change", () => this.#draw(true));
     this.#over.addEventListener("change", () => (chooseAxis(this.#over.value), this.#draw(true)));
     this.#root.append(el("h2", {}, "Runs"), this.#list, el("div", { class: "controls" }, labelled("curves over", this.#over), this.#legend), grid);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw(true));
   }
 
   get root() {
@@ -54,7 +52,7 @@ export class RunsView {
     const first = this.#entries.find(({ rounds }) => rounds.reasons.certified) ?? this.#entries[0];
     options(this.#chosen, this.#entries.map(({ run }) => [run.id, run.label]), ids.includes(before) ? before : (first?.run.id ?? ""));
     this.#offerAxes();
-    this.#draw(false); // no await: the table must not wait for the charts
+    this.#draw(false);
   }
 
   // Minutes are offered where a run has a clock.
@@ -74,42 +72,20 @@ export class RunsView {
     return this.#entries.find(({ run }) => run.id === this.#chosen.value);
   }
 
-  async #draw(force) {
-    const entries = this.#shown();
-    if (!this.#root.clientWidth) return; // hidden: drawn when it is shown, because charts are made for one width
+  #draw(force) {
+    const entries = this.#shown(), chosen = this.#one();
     replace(this.#legend, legend(entries));
     const key = JSON.stringify([entries.map(({ run }) => [run.id, run.version, run.index]), this.#chosen.value]);
     if (!force && key === this.#drawn) return;
     this.#drawn = key;
-    for (const { table } of this.#charts.values()) renew(table);
-    const chosen = this.#one();
-    this.#drawing = this.#drawing.then(() => this.#drawAll(entries, chosen)).catch((error) => this.#undrawn(error));
-    await this.#drawing;
-  }
-
-  async #drawAll(entries, chosen) {
     for (const chart of CHARTS) {
-      const { figure, title } = this.#charts.get(chart.id);
+      const { figure, plot, title, table } = this.#charts.get(chart.id);
+      renew(table);
       if (chart.retitled) title.firstChild.textContent = chart.retitled(entries.map(({ run }) => run));
       if (chart.only) figure.hidden = !entries.some(({ run, rounds }) => rounds.columns[chart.only] && (!chart.of || run[chart.of]));
-    }
-    const Plotly = await loadPlotly(this.#app.source.live);
-    if (!this.#root.clientWidth) return void (this.#drawn = "");
-    for (const chart of CHARTS) {
-      const { box, figure } = this.#charts.get(chart.id);
-      if (figure.hidden) continue;
-      if (!box.classList.contains("js-plotly-plot")) replace(box);
-      await drawChart(Plotly, chart, box, entries, chosen);
+      if (!figure.hidden) drawChart(chart, plot, entries, chosen);
     }
     document.body.dataset.charts = "drawn";
-  }
-
-  #undrawn(error) {
-    if (!(error instanceof Missing)) reportError(error);
-    this.#drawn = "";
-    for (const { box } of this.#charts.values()) {
-      if (!box.classList.contains("js-plotly-plot")) replace(box, el("p", { class: "problem" }, `No chart: ${error.message}`));
-    }
   }
 
   #table(runs) {
