@@ -26,6 +26,10 @@ SELDOM = 50_000
 """New objects between two searches for cycles. Loading torch makes hundreds of thousands that stay; at Python's usual
 pace a small run spent .2 s of CPU on searching them."""
 
+LARGEST = 32 << 20
+"""Bytes of the largest block that is kept when freed: activations are smaller, and the tables of many clients, which
+one run after another allocates, are not."""
+
 WIDE = 1000  # width where there is no terminal, so that nothing is cut in a file or pipe
 
 
@@ -104,7 +108,7 @@ def _settle_process() -> None:
     gc.set_threshold(SELDOM, *gc.get_threshold()[1:])
     atexit.unregister(gc.freeze)  # once, however many commands a process runs
     atexit.register(gc.freeze)  # before Python's last search for cycles, which took .4 s where torch is loaded
-    keep_freed_memory()
+    keep_freed_memory(LARGEST)
 
 
 class Commands(TyperGroup):
