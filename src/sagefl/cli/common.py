@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,7 @@ from typer.core import TyperGroup
 
 from ..errors import SageflError, said
 from ..extras import how_to_install, lacking
+from ..learning.memory import keep_freed_memory
 from ..references import place
 
 WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "study": "study"}
@@ -22,7 +24,11 @@ WHOLE = {"node": "node", "swarm": "node", "view": "view", "report": "view", "stu
 
 SELDOM = 50_000
 """New objects between two searches for cycles. Loading torch makes hundreds of thousands that stay; at Python's usual
-pace a small run spent .2 s of CPU on searching them. A setting of the whole process, so only commands make it."""
+pace a small run spent .2 s of CPU on searching them."""
+
+LARGEST = 32 << 20
+"""Bytes of the largest block that is kept when freed: activations are smaller, and the tables of many clients, which
+one run after another allocates, are not."""
 
 WIDE = 1000  # width where there is no terminal, so that nothing is cut in a file or pipe
 
@@ -97,6 +103,14 @@ def _noted(error: BaseException, message: str) -> str:
     return "\n".join([message, *getattr(error, "__notes__", ())])
 
 
+def _settle_process() -> None:
+    """Settings of the whole process, so only commands make them."""
+    gc.set_threshold(SELDOM, *gc.get_threshold()[1:])
+    atexit.unregister(gc.freeze)  # once, however many commands a process runs
+    atexit.register(gc.freeze)  # before Python's last search for cycles, which took .4 s where torch is loaded
+    keep_freed_memory(LARGEST)
+
+
 class Group(TyperGroup):
     """Some commands; the list of them has whole sentences, where typer cuts them off."""
 
@@ -115,7 +129,7 @@ class Commands(Group):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
-        gc.set_threshold(SELDOM, *gc.get_threshold()[1:])
+        _settle_process()
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
