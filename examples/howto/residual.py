@@ -12,20 +12,22 @@ from torch import Tensor, nn
 
 from sagefl.data import Dataset, load
 
+SHOPS, TRAIN, TEST = 8, 8000, 2000
+
 
 def tinted() -> Dataset:
     """Clothes in colour: the embedded images, 3 x 32 x 32, in the colour of eight shops, each with its own light."""
     grey, rng = load("fmnist-mini"), np.random.default_rng(2)
-    shop = np.arange(2400) % 8
-    light = rng.uniform(0.3, 1.0, (8, 3)).astype(np.float32)
+    shop = np.arange(TRAIN) % SHOPS
+    light = rng.uniform(0.3, 1.0, (SHOPS, 3)).astype(np.float32)
 
     def coloured(images: np.ndarray, lights: np.ndarray) -> np.ndarray:
         wide = np.pad(images[:, 0], ((0, 0), (2, 2), (2, 2))).astype(np.float32)
         return (wide[:, None] * lights[:, :, None, None]).astype(np.uint8)
 
-    x, test = coloured(grey.train_x[:2400], light[shop]), coloured(grey.test_x[:400], light[np.arange(400) % 8])
+    x, test = coloured(grey.train_x[:TRAIN], light[shop]), coloured(grey.test_x[:TEST], light[np.arange(TEST) % SHOPS])
     names = np.array([f"shop {s}" for s in shop])
-    return Dataset.from_arrays("tinted", x, grey.train_y[:2400], test, grey.test_y[:400], 10, names)
+    return Dataset.from_arrays("tinted", x, grey.train_y[:TRAIN], test, grey.test_y[:TEST], 10, names)
 
 
 class Block(nn.Module):
@@ -44,13 +46,16 @@ class Block(nn.Module):
 
 
 class Residual(nn.Module):
-    """A small residual network; its head stays at home."""
+    """A small residual network; its head stays at home.
+
+    No bias before BatchNorm, which would take it away again.
+    """
 
     shared = ("stem", "blocks")
 
     def __init__(self, shape: tuple[int, ...], classes: int, width: int = 8, blocks: int = 2) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(shape[0], width, 3, stride=2, padding=1), nn.BatchNorm2d(width), nn.ReLU())
+        self.stem = nn.Sequential(nn.Conv2d(shape[0], width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
         self.blocks = nn.Sequential(*(Block(width) for _ in range(blocks)), nn.AvgPool2d(4), nn.Flatten())
         self.head = nn.Linear(width * (shape[1] // 8) * (shape[2] // 8), classes)
 

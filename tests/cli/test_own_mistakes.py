@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 from small_commands import ONE, SMALL
 from typer.testing import Result
@@ -37,6 +38,9 @@ REQUESTS = {
         "Mine inspects the metric 'eror'; expected one of ce, error, losses, distance, did you mean 'error'?"
     ),
     'Read(hood.peers, "hed")': "Mine reads 'hed', did you mean 'head'?",
+    "Probe(hood.peers[0], 0, 4)": "Mine asks ",
+    "Probe(hood.peers, 0, 4.5)": "Mine asked for anchors 0..4.5; expected whole numbers",
+    "Probe(hood.peers, 0, 4, mask=[True])": "Mine: a mask is a boolean array of shape (",
     '"labels"': "Mine yielded 'labels'; a selector yields Probe, Inspect or Read",
 }
 
@@ -64,6 +68,33 @@ def test_a_mistake_in_a_rule_is_a_sentence_and_leaves_no_folder(request_: str, r
     run("-q", "--method", "mine.py:Mine")  # the same command, nothing to be cleared away first
 
 
+RETURNED = {
+    'Exchange.gossip(hood.peers[0], "unifrom")': (
+        "Mine gives the reason 'unifrom'; expected a sagefl.Reason, did you mean 'uniform'?"
+    ),
+    "Exchange.none(state=3)": "Mine remembers 3; expected a dictionary of arrays and JSON values",
+    "Exchange.none(state={'a': {1}})": "cannot write {1} (set) to JSON: a rule remembers arrays and JSON values",
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+def test_a_mistake_in_what_a_rule_returns_is_a_sentence_and_leaves_no_folder(returned: str, run: Call) -> None:
+    head = RULE.partition("        if hood.peers")[0]
+    Path("mine.py").write_text(f"{head}        yield from ()\n        return {returned}\n")
+    told = run("-q", "--method", "mine.py:Mine", code=2).stderr
+    assert told.startswith(f"sagefl: {RETURNED[returned]}")
+    assert told.count("\n") == 1
+    assert not Path("run").exists()
+
+
+def test_a_reason_may_be_written_as_its_word(run: Call) -> None:
+    head = RULE.partition("        if hood.peers")[0]
+    word = "Exchange.gossip(hood.peers[0], 'uniform') if hood.peers else Exchange.none()"
+    Path("mine.py").write_text(f"{head}        yield from ()\n        return {word}\n")
+    run("-q", "--method", "mine.py:Mine")
+    assert {"uniform"} <= set(pl.read_parquet("run/decisions.parquet")["reason"]) <= {"uniform", "none"}
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -76,6 +107,7 @@ def test_an_error_in_a_rule_is_said_with_its_place(body: str, says: str, run: Ca
     head = RULE.partition("        if hood.peers")[0]
     Path("mine.py").write_text(f"{head}        {body}\n")
     assert run("-q", "--method", "mine.py:Mine", code=2).stderr == f"sagefl: {says}\n"
+    assert not Path("run").exists()
 
 
 def test_an_error_in_a_model_is_said_with_its_place(run: Call) -> None:
@@ -118,6 +150,14 @@ def test_finished_runs_take_no_settings(flags: list[str], sagefl: Call) -> None:
     told = sagefl("compare", "anywhere", *flags, code=2).stderr
     assert told.startswith("sagefl: folders of finished runs are compared as they are, nothing is run")
     assert told.count("\n") == 1
+
+
+def test_a_comparison_inside_a_run_is_refused(run: Call, sagefl: Call) -> None:
+    """Folders are searched down to a run and no further, so nobody would find what is inside one."""
+    run("-q", "--method", "rg")
+    told = sagefl("compare", "--methods", "local", *SMALL, *ONE, "--out", "run", code=2).stderr
+    assert told.startswith("sagefl: run is itself a run, and runs inside it would not be found: choose another --out")
+    assert not Path("run/local").exists()
 
 
 def test_a_run_folder_that_is_a_file_is_named(sagefl: Call) -> None:

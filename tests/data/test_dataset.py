@@ -40,6 +40,7 @@ def test_a_good_dataset_tells_its_shape_but_does_not_print_its_pixels() -> None:
         ({"classes": 2}, "labels from 0 to 2; expected 0 to 1"),
         ({"classes": 1}, "has a single class; expected at least two"),
         ({"test_x": X[:0], "test_y": Y[:0]}, "test_x is empty"),
+        ({"train_x": X[:0], "train_y": Y[:0]}, "train_x is empty"),
         ({"test_x": X[:3, :, :1]}, "the same shape per sample"),
         ({"test_x": X[:3].astype(np.float32)}, "the same type"),
     ],

@@ -11,7 +11,7 @@ toml, sh   a file of the page, written under the name in ``file NAME``; or a sni
 ========== =========================================================================================================
 
 Marks: ``approx`` lets numbers differ by a point of accuracy, or by one in a hundred of what is counted (training
-differs in the last bits from one CPU to another, and a decision may tip over), ``approx 8`` by eight times as much,
+differs in the last bits from one CPU to another, and a decision may tip over), ``approx 4`` by four times as much,
 ``slow`` leaves the block to the slow tests, ``clone`` to the slow test that walks through a fresh clone, and
 ``never: REASON`` says why a block cannot be run by a test at all.
 """

@@ -16,11 +16,14 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
 from task_worlds import WORLDS
+from test_howto_examples import EXAMPLES, howto
 
 from sagefl.cli import app
 from sagefl.learning.stacked import StackedBench
 from sagefl.node.loop import Node
 from sagefl.runs.rundir import RunDirectory
+
+__all__ = ["howto"]
 
 KIND: dict[str, Any] = {
     "data": {"partition": "owners", "anchor": 0.4},
@@ -30,21 +33,33 @@ KIND: dict[str, Any] = {
 }
 
 
-def settings(kind: str) -> dict[str, Any]:
-    world = WORLDS[kind]
+def settings(world: dict[str, Any]) -> dict[str, Any]:
     model = {"options": {}, **world["model"]}
-    return {**KIND, "data": KIND["data"] | world["data"], "model": model}
-
-
-def node(federation: Federation, kind: str, name: str, known: tuple[str, ...], **more: Any) -> Node:
-    return Node(federation.config(name, known, **(settings(kind) | more)))
+    return {**KIND, **world, "data": KIND["data"] | world["data"], "model": model}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", WORLDS)
 def test_nodes_of_every_kind_replay_and_go_on_bit_for_bit(kind: str, tmp_path: Path) -> None:
-    federation = Federation(tmp_path)
-    federation.node = lambda name, known, **more: node(federation, kind, name, known, **more)  # type: ignore[method-assign]
+    check_nodes(tmp_path, settings(WORLDS[kind]), values=kind in ("regression", "adapters"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("howto")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_nodes_on_the_examples_of_the_how_tos_do_the_same(example: str, tmp_path: Path) -> None:
+    small = {"training": {"max_batches": 2, "learning_rate": 0.01}, "evaluation": {"subset": 100}}
+    check_nodes(tmp_path, settings(EXAMPLES[example]) | small, values=example == "houses")
+
+
+def check_nodes(home: Path, settings: dict[str, Any], *, values: bool) -> None:
+    """A node stopped after two of four rounds ends as one that never stopped does, and its audit replays."""
+    federation = Federation(home)
+
+    def node(name: str, known: tuple[str, ...], **more: Any) -> Node:
+        return Node(federation.config(name, known, secret_order=False, **(settings | more)))  # begun anew, it repeats
+
+    federation.node = node  # type: ignore[method-assign]
 
     def run(stop_after: int | None) -> Node:
         alice = federation.node("alice", ("bob", "carol"), rounds=4)
@@ -65,7 +80,7 @@ def test_nodes_of_every_kind_replay_and_go_on_bit_for_bit(kind: str, tmp_path: P
         resumed = run(None)
         row = resumed.learner.population.params[0].clone()
         table = resumed.recorder.directory.table("decisions").drop("digest")
-        assert audited(Path(resumed.config.directory)) == 4
+        assert audited(Path(resumed.config.directory), values=values) == 4
         shutil.rmtree(resumed.config.directory)
         through = run(None)
     assert torch.equal(through.learner.population.params[0], row)
@@ -73,7 +88,7 @@ def test_nodes_of_every_kind_replay_and_go_on_bit_for_bit(kind: str, tmp_path: P
     assert table["merged"].sum() > 0
     assert not [k for k in through.journal.totals() if k.startswith(("fault", "internal", "write-failed"))]
     metrics = RunDirectory(Path(through.config.directory)).table("metrics")
-    assert ("mae" in metrics.columns) == (kind in ("regression", "adapters"))
+    assert ("mae" in metrics.columns) == values
 
 
 # Devices --------------------------------------------------------------------------------------------------------------

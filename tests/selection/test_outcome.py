@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from sagefl import AnchorQuery, Outcome, Reason, SageNF, SageOS, Stage, VanillaSage, replay
+from sagefl.errors import UsageError
 from sagefl.selection.outcome import CONTINUE
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -161,5 +162,5 @@ def test_a_reason_that_does_not_exist_is_refused() -> None:
 
 
 def test_peers_that_json_cannot_carry() -> None:
-    with pytest.raises(TypeError, match="name peers by strings, numbers or tuples"):
+    with pytest.raises(UsageError, match="peers are named by strings, numbers or tuples"):
         Outcome((frozenset(),), True, Reason.COMMITTED).to_json()

@@ -41,7 +41,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def howto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A folder of their own, with what the pages have made first: a table, and a base that has seen little."""
     folder, before = tmp_path_factory.mktemp("howto"), Path.cwd()
@@ -59,6 +59,7 @@ def howto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("howto")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_workers_and_a_killed_run_come_to_the_same_and_decisions_replay(example: str, tmp_path: Path) -> None:
     settings = RunConfig.parse(merged(BASE, EXAMPLES[example]))
@@ -75,3 +76,13 @@ def test_workers_and_a_killed_run_come_to_the_same_and_decisions_replay(example:
     assert again.covered == 1.0
     assert again.certified == pytest.approx((run.table("decisions")["reason"] == "certified").mean())
     assert again.evaluations == pytest.approx(run.table("decisions")["evaluations"].mean())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("howto")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_stacked_comes_to_the_same(example: str, tmp_path: Path) -> None:
+    settings = RunConfig.parse(merged(merged(BASE, EXAMPLES[example]), {"method": method_config("rg")}))
+    one, many = simulate(tmp_path / "one", settings), simulate(tmp_path / "many", settings, "stacked")
+    lead = "mae" if example == "houses" else "accuracy"
+    assert many[lead] == pytest.approx(one[lead], rel=0.02)

@@ -53,15 +53,19 @@ def test_workers_and_a_crash_leave_the_same_files(kind: str, tmp_path: Path) -> 
     assert ("accuracy" in summary) == (lead == "accuracy")
 
 
-@pytest.mark.parametrize("method", ["sage-vanilla", "dispfl", "federico", "dfca"])
+VISITS = [("batchnorm", method) for method in ("sage-vanilla", "dispfl", "federico", "dfca")]
+MORE = [pytest.param(kind, "sage-vanilla", marks=pytest.mark.slow) for kind in WORLDS if kind != "batchnorm"]
+
+
+@pytest.mark.parametrize(("kind", "method"), [*VISITS, *MORE])
 def test_rows_that_visit_a_device_come_back_with_all_that_changed(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`cpu:0` is the CPU, yet torch copies to it: the way over a device with the CPU's numbers."""
     away = torch.device("cpu:0")
     row = torch.zeros(2)
     assert row.to(away) is not row
-    settings = config("batchnorm", method)
+    settings = config(kind, method)
     here = simulate(tmp_path / "here", settings)
     monkeypatch.setattr(engines, "find_device", lambda name: away)
     there = simulate(tmp_path / "there", settings, device="cpu:0")

@@ -123,6 +123,8 @@ class TestCommands:
         [
             ("metrics", lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read"),
             ("decisions", lambda path: path.write_bytes(b"torn"), "cannot be read"),
+            ("timings", lambda path: path.write_bytes(b"torn"), "cannot be read"),
+            ("metrics", lambda path: path.unlink(), "has no metrics.parquet"),
             ("decisions", lambda path: _kept(path, pl.col("round") < 2), "ends at round 2 of 3: it is cut off"),
             ("metrics", lambda path: _kept(path, pl.col("round") < 1), "ends at round 1 of 3: it is cut off"),
             ("clients", lambda path: pl.DataFrame({"round": [1]}).write_parquet(path), "has no column client"),

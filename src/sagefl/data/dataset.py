@@ -174,7 +174,7 @@ def _outputs(name: str, train_y: NDArray[Any], test_y: NDArray[Any]) -> int:
     if train_y.ndim == 2:
         return int(train_y.shape[1])
     most, tested = int(train_y.max(initial=0)), int(test_y.max(initial=0))
-    if tested > most and train_y.min(initial=0) >= 0:
+    if len(train_y) and tested > most and train_y.min(initial=0) >= 0:
         raise DataError(
             f"{name}: test_y has label {tested} and train_y none above {most}; expected the same classes in both. If "
             f"they are meant, give their number: classes = {tested + 1}, an array of the file or an argument of "

@@ -11,23 +11,19 @@ asked, and can be restarted on fewer peers without paying twice.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace as _replace
-from difflib import get_close_matches
-from math import isfinite
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import UsageError
+from .mistakes import blaming, check_asked, check_exchange
 from .outcome import Exchange, Outcome, Reason, State
-from .requests import ME, METRICS, READS, SPLITS, Array, Inspect, Mask, Peer, Probe, Read, Request
+from .requests import ME, Array, Inspect, Mask, Peer, Probe, Read, Request
 from .scoring import Scoring
 from .selector import Draws, Hood, Selector
-
-ROUNDING = 1e-9  # by how much a sum of weights may exceed 1
 
 
 class DecisionError(UsageError):
@@ -130,7 +126,7 @@ class Decision:
             return
         self.ledger = ledger or Ledger(hood.peers, hood.anchors)
         self._generator = selector.decide(hood, dict(state or {}), Draws(seed))
-        with _blaming(selector):
+        with blaming(selector):
             if not hasattr(self._generator, "send"):
                 raise TypeError(
                     f"{type(selector).__name__}.decide has no yield: put `yield from ()` where it asks nothing"
@@ -228,8 +224,8 @@ class Decision:
                 self._asked = None
                 self._finish(stop.value)
                 return
-            with _blaming(self.selector):
-                _check_asked(asked, self.selector, self.hood, self.ledger)
+            with blaming(self.selector):
+                check_asked(asked, self.selector, self.hood)
             self._asked = asked
             if isinstance(asked, Probe):
                 self._open_probe(asked)
@@ -296,12 +292,12 @@ class Decision:
         return losses
 
     def _finish(self, exchange: Exchange) -> None:
-        with _blaming(self.selector):
-            _check_exchange(exchange, self.selector, self.ledger)
+        with blaming(self.selector):
+            check_exchange(exchange, self.selector, self.ledger.rows)
         self._outcome = Outcome(
             exchange.peers,
             exchange.selected,
-            exchange.reason if self.hood.peers or not self.hood.silent else Reason.FAILED,
+            Reason(exchange.reason) if self.hood.peers or not self.hood.silent else Reason.FAILED,
             exchange.weights,
             exchange.direction,
             self.anchors,
@@ -386,94 +382,3 @@ def _finite_items(answer: Any, count: int) -> list[Array]:
     if not all(np.isfinite(value).all() for value in values):
         raise DecisionError(f"expected {what}, got a value that is not")
     return values
-
-
-# What selector authors may get wrong ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def _blaming(selector: Selector) -> Iterator[None]:
-    """A rule of somebody's that asks or returns what it must not is their mistake; one of ours is a bug."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if type(selector).__module__.partition(".")[0] == __package__.partition(".")[0]:
-            raise
-        raise UsageError(str(error)) from None
-
-
-def _check_asked(asked: Any, selector: Selector, hood: Hood, ledger: Ledger) -> None:
-    """Refuse a request that nobody could answer or that would dodge its price."""
-    name = type(selector).__name__
-    if not isinstance(asked, Request):
-        raise TypeError(f"{name} yielded {asked!r}; a selector yields Probe, Inspect or Read")
-    if asked.peers != hood.peers:
-        free = () if isinstance(asked, Probe) else (ME,)
-        if isinstance(asked, Probe) and ME in asked.peers:
-            raise ValueError(f"{name} probes ME, itself: probes go to neighbours; Inspect or Read tells about oneself")
-        if extra := set(asked.peers) - ledger.rows.keys() - {*free}:
-            raise ValueError(f"{name} asked peers that are not in the neighbourhood: {sorted(map(repr, extra))}")
-        if len(set(asked.peers)) != len(asked.peers):
-            raise ValueError(f"{name} asked a peer twice in one request: {asked.peers}")
-    if isinstance(asked, Probe):
-        if not 0 <= asked.start < asked.stop <= hood.anchors:
-            raise ValueError(f"{name} asked for anchors {asked.start}..{asked.stop} of a pool of {hood.anchors}")
-        _check_declared(asked, selector)
-        if asked.mask is not None and (asked.mask.shape != asked.shape or asked.mask.dtype != np.bool_):
-            raise ValueError(f"{name}: a mask is a boolean array of shape {asked.shape}, got {asked.mask.shape}")
-    if isinstance(asked, Inspect) and (unpaid := set().union(*(asked.groups or ())) - {*asked.peers, ME}):
-        raise ValueError(f"{name} averages models it did not ask for: {sorted(map(repr, unpaid))}")
-    _check_words(asked, name)
-
-
-def _check_words(asked: Request, name: str) -> None:
-    """Refuse a misspelt word: nobody would notice that something else was measured, or nothing."""
-    if isinstance(asked, Inspect):
-        for what, word, words in (("split", asked.split, SPLITS), ("metric", asked.metric, METRICS)):
-            if word not in words:
-                raise ValueError(
-                    f"{name} inspects the {what} {word!r}; expected one of {', '.join(words)}{_meant(word, words, 0.6)}"
-                )
-    elif isinstance(asked, Read) and asked.what not in READS and (hint := _meant(asked.what, READS, 0.75)):
-        raise ValueError(f"{name} reads {asked.what!r}{hint} What a rule keeps needs another name")
-
-
-def _meant(word: str, words: Sequence[str], cutoff: float) -> str:
-    close = get_close_matches(word, words, n=1, cutoff=cutoff)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def _check_declared(probe: Probe, selector: Selector) -> None:
-    """A rule asks for what it says it asks for: privacy, recording and replay rely on that before anything is asked."""
-    name = type(selector).__name__
-    if probe.scoring not in selector.scorings:
-        declared = " or ".join(map(str, selector.scorings)) or "no probes"
-        raise ValueError(f"{name} asked for {probe.scoring}, but declares {declared}: say so in its `scorings`")
-    if probe.stop > selector.reach:
-        raise ValueError(f"{name} asked for {probe.stop} anchors, but declares a `reach` of {selector.reach}")
-
-
-def _check_exchange(exchange: Any, selector: Selector, ledger: Ledger) -> None:
-    name = type(selector).__name__
-    if not isinstance(exchange, Exchange):
-        raise TypeError(f"{name}.decide returned {exchange!r}, not an Exchange")
-    for peer in (*exchange.peers, *(exchange.weights or ())):
-        if peer not in ledger.rows:
-            raise ValueError(f"{name} chose {peer!r}, which is not in the neighbourhood")
-    if len(exchange.peers) > 1:
-        if len(set(exchange.peers)) != len(exchange.peers):
-            raise ValueError(f"{name} chose a peer twice: {exchange.peers}")
-        if exchange.weights is None and exchange.direction == "pull":
-            raise ValueError(f"{name} pulls {len(exchange.peers)} models without saying their weights")
-    if exchange.weights is not None:
-        _check_weights(exchange, name)
-
-
-def _check_weights(exchange: Exchange, name: str) -> None:
-    """A mix keeps a share of one's own model and adds a share of each pulled one; no share is negative."""
-    weights = exchange.weights or {}
-    if weights.keys() != set(exchange.peers):
-        raise ValueError(f"{name} weighs {sorted(map(repr, weights))}, but chose {sorted(map(repr, exchange.peers))}")
-    values = list(weights.values())
-    if not (all(isfinite(w) and w >= 0 for w in values) and sum(values) <= 1 + ROUNDING):
-        raise ValueError(f"{name}: weights are finite, not negative and sum to at most 1, got {values}")

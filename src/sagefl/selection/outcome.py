@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from ..errors import UsageError
 from .requests import Peer
 
 State = dict[str, Any]
@@ -244,8 +245,9 @@ def encode(value: Any) -> Any:
         return [encode(v) for v in value]
     if isinstance(value, Mapping):
         return {"dict": [[encode(k), encode(v)] for k, v in value.items()]}
-    raise TypeError(
-        f"cannot write {value!r} ({type(value).__name__}) to JSON: name peers by strings, numbers or tuples"
+    raise UsageError(
+        f"cannot write {value!r} ({type(value).__name__}) to JSON: a rule remembers arrays and JSON values, and peers "
+        "are named by strings, numbers or tuples"
     )
 
 

@@ -73,6 +73,8 @@ def parts_of(
     """The runs of a comparison, seed by seed; without a folder of their own they are kept by address, as studies do."""
     if not specs:
         raise UsageError("no method is named: give at least one, such as rg (`sagefl methods` lists them)")
+    if out is not None and (out / "run.toml").is_file():
+        raise UsageError(f"{out} is itself a run, and runs inside it would not be found: choose another --out")
     sections = [method_config(spec) if isinstance(spec, str) else dict(spec) for spec in specs]
     labels = [method_label(section) for section in sections]
     for what, names in (("methods", labels), ("seeds", [str(seed) for seed in seeds])):

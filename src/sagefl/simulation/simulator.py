@@ -19,6 +19,7 @@ from ..exchange import delivered
 from ..exchange.mixing import client_of
 from ..learning.tasks import Ensemble, InspectModels, Train
 from ..methods import Method, method
+from ..references import place
 from ..runs import checkpoint
 from ..runs.columns import Errors, Evaluated, Evaluation
 from ..runs.config import Execution, RunConfig
@@ -160,8 +161,9 @@ class Simulator:
         """Leave nothing in the way of a corrected rule where a mistake in it ends a run that has no checkpoint yet."""
         try:
             yield
-        except UsageError:
-            if not checkpoint.any_of(self.directory.path):
+        except Exception as error:
+            mistaken = isinstance(error, UsageError) or place(error) is not None
+            if mistaken and not checkpoint.any_of(self.directory.path):
                 self.directory.clear()
                 with suppress(OSError):  # somebody's own files are there
                     self.directory.path.rmdir()

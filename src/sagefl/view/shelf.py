@@ -189,7 +189,7 @@ def refuse_damaged(shelf: Shelf) -> None:
     for run in shelf.runs().values():
         found = run.standing()
         problems = list(found["problems"])
-        if not problems and found["done"]:
+        if not problems and (found["done"] or found["finished"]):
             problems += _short(run, found)
         if problems:
             raise RunError(f"{run.path} cannot be shown: {problems[0]}")
@@ -202,6 +202,8 @@ def _short(run: Run, found: dict[str, Any]) -> list[str]:
     try:
         done = {name: int(run.table(name)["round"].max() or 0) + 1 for name in ("metrics", "decisions")}  # type: ignore[arg-type]
         run.table("clients")
+        if (run.path / "timings.parquet").is_file():
+            run.table("timings")
     except READING_ERRORS as error:
         return [str(error)]
     wanted = max(*done.values(), found["rounds"] or 0) if found["finished"] else max(done.values())
