@@ -17,10 +17,12 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
+from clients_account import ClientsAccount
 from jinja2 import Environment, StrictUndefined
 from minutes_account import MinutesAccount
 from scout_account import ScoutAccount
 
+from sagefl.methods.fidelity import caveats
 from sagefl.runs.config import RunConfig
 from sagefl.runs.environment import address
 from sagefl.runs.headroom import own_metric
@@ -121,6 +123,14 @@ class Worlds(Cells):
         """Points over gossip."""
         return self.at(method, world, metric) - self.at("rg", world, metric)
 
+    def singly(self, method: str, metric: str) -> list[float]:
+        """Points over gossip in every single run of the worlds with groups."""
+        return [gap for world in self.grouped for gap in self.gaps(method, metric, world=world)]
+
+    def behind(self, method: str, world: str) -> float:
+        """Points beside the better of the two references; negative is below it."""
+        return self.at(method, world) - self.best(world, "oracle", "local")
+
     def capture(self, method: str, world: str) -> float:
         """The share of the headroom that a method brings."""
         return self.gain(method, world) / self.room(world)
@@ -155,6 +165,7 @@ class Comparisons:
             rows = list(csv.DictReader(file))
         self.rows = {(r["spec"], r["outcome"]): r for r in rows}
         self.primary = next(r for r in rows if r["primary"] == "1")
+        self.others = [r for r in rows if r["primary"] != "1"]  # in several worlds
 
     def __call__(self, spec: str, outcome: str, column: str = "points") -> float:
         return float(self.rows[spec, outcome][column])
@@ -168,6 +179,11 @@ class Comparisons:
         n = int(self(spec, outcome, "replications"))
         half = (self(spec, outcome, "high") - self(spec, outcome, "low")) / 2
         return half / t_quantile(0.975, n - 1) * sqrt(n)
+
+    @property
+    def upheld(self) -> list[dict[str, str]]:
+        """The others that are significant at 5 % after Holm's correction."""
+        return [r for r in self.others if float(r["holm"]) < 0.05]
 
     @property
     def holm(self) -> list[tuple[float, str, str]]:
@@ -231,15 +247,45 @@ def scout(file: str, folder: str) -> ScoutAccount:
     return ScoutAccount(RESULTS / file, RESULTS / folder / "cells.csv")
 
 
+def gains_expected(file: str, worlds: Worlds, method: str) -> str:
+    """How often the gain of a method lay in the interval of the headroom that scout had given."""
+    verdicts = held(file)
+    gains = [worlds.gaps(method, worlds.metric[v["world"]], world=v["world"], seed=v["seed"])[0] for v in verdicts]
+    inside = [100 * float(v["low"]) <= g <= 100 * float(v["high"]) for v, g in zip(verdicts, gains, strict=True)]
+    return f"{sum(inside)} of {len(inside)}"
+
+
+def clients(file: str) -> ClientsAccount:
+    """Clients at the end of some cells."""
+    return ClientsAccount(RESULTS / file)
+
+
+def marks(*labels: str) -> str:
+    """How true the methods of a table are to their papers, where they are not as published."""
+    return " ".join(caveats(labels, show_method))
+
+
+def held(file: str) -> list[dict[str, str]]:
+    """The rows of a CSV."""
+    with (RESULTS / file).open(encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
 def best_where_alike(worlds: Worlds) -> float:
     """The largest gain over gossip of any rule that pulls one model, where there is nothing to choose."""
     rules = {r["method"] for r in worlds.rows} - {"rg", "local", "oracle", "d-psgd"}
     return max(worlds.gain(rule, world) for rule in rules for world in worlds.alike)
 
 
-def better(worlds: Worlds, method: str, rivals: Iterable[str]) -> list[str]:
-    """The worlds in which a method gains more per byte than all of its rivals."""
-    return [w for w in worlds.grouped if all(worlds.per_byte(method, w) > worlds.per_byte(r, w) for r in rivals)]
+def better(worlds: Worlds, method: str, rivals: Sequence[str], among: Iterable[str] | None = None) -> list[str]:
+    """The worlds, by default those with groups, in which a method gains more per byte than all of its rivals."""
+    among = worlds.grouped if among is None else among
+    return [w for w in among if all(worlds.per_byte(method, w) > worlds.per_byte(r, w) for r in rivals)]
+
+
+def pairs(rows: Sequence[dict[str, str]]) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Rows two by two."""
+    return list(zip(rows[::2], rows[1::2], strict=True))
 
 
 # Studies that take days: what there is of them -----------------------------------------------------------------------
@@ -357,13 +403,17 @@ def span(values: Sequence[float], digits: int) -> str:
 
 def lines(file: str) -> int:
     """How many rows a CSV has."""
-    with (RESULTS / file).open(encoding="utf-8") as opened:
-        return sum(1 for _ in csv.DictReader(opened))
+    return len(held(file))
 
 
 def all_below(values: Iterable[float]) -> bool:
     """Whether all are negative."""
     return all(value < 0 for value in values)
+
+
+def below(values: Iterable[float], limit: float) -> list[float]:
+    """Those that are."""
+    return [value for value in values if value < limit]
 
 
 def level_in(values: Iterable[float]) -> int:
@@ -410,10 +460,16 @@ def render(template: str) -> str:
     )
     words = (
         lines,
+        held,
+        pairs,
         scout,
+        gains_expected,
+        clients,
+        marks,
         better,
         median,
         all_below,
+        below,
         level_in,
         far_off,
         same_gini,

@@ -1,15 +1,23 @@
-"""Whole runs of a real selector through real decisions, in the worlds of run_nulls.py."""
+"""Whole runs of a real selector through real decisions, in the worlds of run_nulls.py.
+
+    python tests/selection/real_runs.py results/level-real.csv
+
+400 receivers through 150 rounds of every case below; what the file already holds stays.
+"""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from run_nulls import Null, Play
+from run_nulls import ALL, DROP_OUTS, ON_THE_LINE, Null, Play, limits
 
-from sagefl import Draws, Exchange, Hood, Outcome, Probe, Reason, Selector
+from sagefl import Draws, Exchange, Hood, Outcome, Probe, Reason, SageM, Selector
 from sagefl.selection.outcome import State
 from sagefl.selection.pool import Capital, differences, log_e_value
 from sagefl.selection.selector import Deciding
@@ -120,3 +128,62 @@ class Argmin(Selector):
         totals = np.sort(losses.sum(axis=1))
         best = hood.peers[int(losses.sum(axis=1).argmin())]
         return Exchange.select(best, Reason.CERTIFIED if totals[1] - totals[0] >= 2 else Reason.COMMITTED)
+
+
+# The cases ------------------------------------------------------------------------------------------------------------
+
+
+def as_it_comes(null: Null) -> SageM:
+    """It asks for as long as its patience lasts, and then in a tenth of the rounds."""
+    return SageM(block=null.each, kind="probs", loss="ce") if null.clip < 1 else SageM(block=null.each)
+
+
+def smallest(null: Null) -> Remembering:
+    return Remembering(peers_ever=null.degree)
+
+
+def always_asking(null: Null) -> SageM:
+    """Held to no margin either, so that every proof is acted upon."""
+    return SageM(recheck=1.0, margin=0.0, block=null.each)
+
+
+BY_DEFAULT = "sage-m"
+RULES: dict[str, SelectorFor] = {
+    BY_DEFAULT: as_it_comes,
+    "the smallest rule": smallest,
+    "sage-m, always asking": always_asking,
+}
+DECIDED = ("tied 2", "one wrong 7", "duplicates of 8", "adaptive 7", "churn", "private, tied")
+MORE = {
+    BY_DEFAULT: (*ON_THE_LINE, *DROP_OUTS, "pool of 8", "pool of 16", "graded", "graded, drifting"),
+    "the smallest rule": (),
+    "sage-m, always asking": (*ON_THE_LINE, "rare drop-outs"),
+}
+REAL = [(rule, name) for rule, more in MORE.items() for name in (*DECIDED, *more)]
+
+
+def count_real(rule: str, name: str, runs: int = 400, rounds: int = 150) -> int:
+    """Runs that ever decide by a false certificate; of the rule as it comes, that ever hold one, acted upon or not."""
+    null = ALL[name]
+    is_false = proven(null, directions=2 if null.clip < 1 else 3) if rule == BY_DEFAULT else certified
+    return int(false_runs(RULES[rule], null, runs, rounds, is_false).any(axis=1).sum())
+
+
+def record(path: Path, runs: int = 400) -> None:
+    """Write down what a file does not hold yet."""
+    names = ("rule", "null", "runs", "false", "share", "low", "high")
+    rows = list(csv.DictReader(path.open(encoding="utf-8", newline=""))) if path.exists() else []
+    held = {(row["rule"], row["null"]): row for row in rows}
+    for case in REAL:
+        if case not in held:
+            count = count_real(*case, runs)
+            share = (f"{value:.4f}" for value in (count / runs, *limits(count, runs)))
+            held[case] = dict(zip(names, (*case, str(runs), str(count), *share), strict=True))
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, names, lineterminator="\n")
+            table.writeheader()
+            table.writerows(held[case] for case in REAL if case in held)
+
+
+if __name__ == "__main__":
+    record(Path(sys.argv[1]))
