@@ -11,9 +11,9 @@ toml, sh   a file of the page, written under the name in ``file NAME``; or a sni
 ========== =========================================================================================================
 
 Marks: ``approx`` lets numbers differ by a point of accuracy, or by one in a hundred of what is counted (training
-differs in the last bits from one CPU to another, and a decision may tip over), ``approx 4`` by four times as much,
-``slow`` leaves the block to the slow tests, ``clone`` to the slow test that walks through a fresh clone, and
-``never: REASON`` says why a block cannot be run by a test at all.
+differs in the last bits from one CPU to another, and a decision may tip over), ``slow`` leaves the block to the slow
+tests, ``clone`` to the slow test that walks through a fresh clone, and ``never: REASON`` says why a block cannot be run
+by a test at all.
 """
 
 from __future__ import annotations
@@ -60,11 +60,6 @@ class Block:
     def marked(self, name: str) -> bool:
         """Whether the mark stands there."""
         return any(re.split(r"[ :]", mark)[0] == name for mark in self.marks)
-
-    @property
-    def approx(self) -> float:
-        """How many times the usual slack numbers may differ by; 0: not at all."""
-        return next((float(mark.removeprefix("approx") or 1) for mark in self.marks if mark.startswith("approx")), 0.0)
 
     @property
     def file(self) -> str | None:
@@ -115,7 +110,7 @@ def commands(block: Block) -> list[tuple[str, list[str]]]:
 # Comparing what is shown with what was printed -----------------------------------------------------------------------
 
 
-def agrees(shown: Sequence[str], printed: Sequence[str], *, approx: float = 0) -> bool:
+def agrees(shown: Sequence[str], printed: Sequence[str], *, approx: bool = False) -> bool:
     """Whether the output is what the page shows; ``...`` stands for any number of lines."""
     if not shown:
         return not printed
@@ -124,7 +119,7 @@ def agrees(shown: Sequence[str], printed: Sequence[str], *, approx: float = 0) -
     return bool(printed) and _same(shown[0], printed[0], approx) and agrees(shown[1:], printed[1:], approx=approx)
 
 
-def _same(shown: str, printed: str, approx: float) -> bool:
+def _same(shown: str, printed: str, approx: bool) -> bool:
     if shown.endswith(" ..."):  # the rest of the line is not shown
         return _same(shown[:-4], printed[: len(shown) - 4].rstrip(), approx)
     if not approx:
@@ -132,11 +127,11 @@ def _same(shown: str, printed: str, approx: float) -> bool:
     if NUMBER.sub("0", shown).split() != NUMBER.sub("0", printed).split():
         return False
     pairs = zip_longest(NUMBER.findall(shown), NUMBER.findall(printed), fillvalue="nan")
-    return all(_near(a, b, approx) for a, b in pairs)
+    return all(_near(a, b) for a, b in pairs)
 
 
-def _near(shown: str, printed: str, times: float) -> bool:
-    """A point of accuracy, written as a share or in per cent; one in a hundred of what else is counted; or more."""
+def _near(shown: str, printed: str) -> bool:
+    """A point of accuracy, written as a share or in per cent; one in a hundred of what else is counted."""
     if shown.endswith("%") != printed.endswith("%"):
         return False
     a, b = (float(text.rstrip("%")) for text in (shown, printed))
@@ -144,7 +139,7 @@ def _near(shown: str, printed: str, times: float) -> bool:
         slack = 1.0
     else:
         slack = 0.01 if "." in shown and abs(a) <= 1 else max(0.01 * abs(a), 0.1 if "." in shown else 1.0)
-    return abs(a - b) <= times * slack + 1e-9
+    return abs(a - b) <= slack + 1e-9
 
 
 def _stripped(lines: Sequence[str]) -> list[str]:
@@ -250,11 +245,11 @@ def replay(page: Path, sandbox: Sandbox, *, slow: bool = False) -> int:
         elif block.kind == "python":
             printed = sandbox.python(block.text)
             shown = _stripped(after.text.splitlines()) if after is not None and after.kind == "text" else []
-            assert agrees(shown, printed, approx=block.approx), _difference(where, shown, printed)
+            assert agrees(shown, printed, approx=block.marked("approx")), _difference(where, shown, printed)
         elif block.kind == "console":
             for command, shown in commands(block):
                 printed = sandbox.command(command)
-                same = agrees(shown, printed, approx=block.approx)
+                same = agrees(shown, printed, approx=block.marked("approx"))
                 assert same, _difference(f"{where}: {command}", shown, printed)
         else:
             continue  # the output of the block before
