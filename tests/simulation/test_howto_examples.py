@@ -8,16 +8,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from small_runs import differing, files
 from task_runs import begin_and_kill, simulate
 
-from sagefl.runs.config import RunConfig, merged, method_config
+from sagefl.runs.config import Execution, RunConfig, merged, method_config
 from sagefl.runs.replaying import replay_run
 from sagefl.runs.rundir import RunDirectory
 from sagefl.selection import make
+from sagefl.simulation.simulator import Simulator
+
+if TYPE_CHECKING:
+    from conftest import Nodes
 
 HOWTO = Path(__file__).parents[2] / "examples" / "howto"
 METHOD = "sage-vanilla"
@@ -86,3 +90,14 @@ def test_stacked_comes_to_the_same(example: str, tmp_path: Path) -> None:
     one, many = simulate(tmp_path / "one", settings), simulate(tmp_path / "many", settings, "stacked")
     lead = "mae" if example == "houses" else "accuracy"
     assert many[lead] == pytest.approx(one[lead], rel=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("howto")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_shards_on_two_raylets_come_to_the_same(example: str, nodes: Nodes, tmp_path: Path) -> None:
+    settings = RunConfig.parse(merged(BASE, EXAMPLES[example]))
+    simulate(tmp_path / "whole", settings)
+    ray = Execution(engine="ray", ray_address=nodes.address, checkpoint_every=10)
+    Simulator(settings, RunDirectory(tmp_path / "ray"), ray).run()
+    assert differing(files(tmp_path / "ray"), files(tmp_path / "whole")) == []
