@@ -161,6 +161,8 @@ class Simulator:
         """Leave nothing in the way of a corrected rule where a mistake in it ends a run that has no checkpoint yet."""
         try:
             yield
+        except LostRowsError:  # nobody's mistake, whoever's engine lost them
+            raise
         except Exception as error:
             mistaken = isinstance(error, UsageError) or place(error) is not None
             if mistaken and not checkpoint.any_of(self.directory.path):
