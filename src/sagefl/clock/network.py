@@ -64,6 +64,10 @@ class Network:
         rate = min(float(self.down[client]), float(np.median(self.up)))
         return 2 * float(self.latency[client] + np.median(self.latency)) + size / rate
 
+    def handing(self, client: int, size: float) -> float:
+        """How many seconds a client takes to send or to get so many bytes, whichever is slower, one at a time."""
+        return float(self.latency[client] + size / min(self.up[client], self.down[client]))
+
     def evaluation_seconds(self, degree: int, anchors: int, there: float, back: float) -> float:
         """Seconds per evaluation of a look in which a typical client asks `degree` peers about `anchors` each.
 
