@@ -22,6 +22,7 @@ import sagefl
 from sagefl.api.given import resolved
 from sagefl.api.results import Results
 from sagefl.errors import UsageError
+from sagefl.runs.columns import BYTES
 from sagefl.runs.config import RunConfig
 from sagefl.runs.sections import ConfigError
 
@@ -136,6 +137,18 @@ def test_plot_and_report(result: Results, here: Path) -> None:
     assert result.report(here / "r.html").stat().st_size > 100_000
     with pytest.raises(UsageError, match=r"no column 'acuracy', did you mean 'accuracy'"):
         result.plot("acuracy")
+
+
+def test_curves_are_drawn_over_minutes_and_bytes(result: Results) -> None:
+    timed = sagefl.compare(DATA, "mlp", ["rg"], seeds=[1], clock={"network": "wan"}, **SMALL)
+    (line,) = timed.plot("accuracy", over="minutes").axes[0].get_lines()
+    rounds = timed.rounds().sort("round")
+    assert line.get_xdata().tolist() == rounds["minutes"].to_list()
+    assert line.get_ydata().tolist() == rounds["accuracy"].to_list()
+    (line,) = timed.plot("accuracy", over="bytes").axes[0].get_lines()
+    assert line.get_xdata().tolist() == rounds.select(pl.sum_horizontal(BYTES).cum_sum()).to_series().to_list()
+    with pytest.raises(UsageError, match=r"these runs have no clock: set clock\.network"):
+        result.plot(over="minutes")
 
 
 def test_what_is_finished_is_read_and_found_by_load(here: Path) -> None:

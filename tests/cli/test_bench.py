@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from sagefl.errors import SageflError
 from sagefl.runs.config import RunConfig
-from sagefl.simulation import crowding
+from sagefl.simulation import crowding, racing
 from sagefl.simulation.benching import BenchReport, Timing, Way, bench, recommended, ways
 from sagefl.simulation.crowding import Load, Others, look
 from sagefl.simulation.racing import OURS, Laps
@@ -111,6 +111,18 @@ def test_a_ratio_is_the_median_of_those_within_a_turn() -> None:
     assert (laps.lead("fast"), laps.lead("slow")) == (2.0, 4.0)
 
 
+def test_the_loop_races_on_all_threads_and_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait for each other make a small model's loop slow: its ratio would flatter us."""
+    way = Way("sequential", 1)
+    monkeypatch.setattr(racing, "measure", lambda *_: Timing(way, "rg", 2.0, samples=6))
+    monkeypatch.setattr(racing, "plain_loop", lambda world, rounds, threads, *, fused: 10.0 * (1 + fused) / threads)
+    settings = RunConfig.parse({"clients": 3, "model": {"name": "mlp"}})
+    laps = racing.race(settings, way, 2, turns=1)
+    assert list(laps.speeds.values()) == [[3.0], [5.0], [10.0], [20.0]]
+    assert laps.fastest == "plain loop, fused Adam, one thread"
+    assert len(racing.race(settings, way, 1, turns=1).speeds) == 3
+
+
 @pytest.mark.parametrize(
     ("foreign", "share", "idle"),
     [(0.1, 0.99, True), (1.0, 0.99, False), (0.1, 0.5, False), (None, 0.99, True), (None, 0.66, False)],
@@ -169,4 +181,7 @@ def test_the_race_says_how_busy_the_machine_is_before_it_prints_a_ratio(sagefl: 
     out = sagefl("bench", *TINY, "--workers", "1", "--race").stdout
     first, second = (found.start() for found in re.finditer(r"\d cores, \d\.\d of them busy with others' work", out))
     assert first < out.index("The race:") < out.index("Meanwhile: ") < second < out.index("is faster by")
+    raced = re.search(r"^The race: (.*) against a plain loop with one thread, at equal precision", out, re.M)
+    assert raced is not None
+    assert f"Recommended here: {raced[1]}\n" in out
     assert re.search(r"^Against the fastest alternative \(plain loop.*\): \d+\.\d\d x$", out, re.M)

@@ -293,3 +293,25 @@ def test_a_price_of_time_becomes_lambda() -> None:
     assert price(1, "phones") > 5 * price(1, "equal") > 0
     assert price(2, "equal") == pytest.approx(2 * price(1, "equal"), rel=0.01)
     assert "unknown network 'wam', did you mean 'wan'?" in refused("plan", "--per-minute", 1, "--network", "wam")
+
+
+def test_a_price_of_time_takes_a_file_as_it_is(tmp_path: Path) -> None:
+    machines = tmp_path / "machines.txt"
+    machines.write_text("2000 6000 100 100 5\n" * 3)
+    told = sagefl("plan", "--per-minute", 1, "--network", machines)
+    assert told.split("lambda = ")[1] == sagefl("plan", "--per-minute", 1).split("lambda = ")[1]  # those of `equal`
+    assert "describes 3 clients" in refused("plan", "--per-minute", 1, "--network", machines, "--clients", 4)
+    machines.write_text("# nobody yet\n")
+    assert "describes no client" in refused("plan", "--per-minute", 1, "--network", machines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--network", "phones"], "--network is about what a minute of probing costs: give --per-minute, too"),
+        (["--clients", "8"], "--clients is about what a minute"),
+        (["--per-minute", "1", "--lambda", "0.1"], "--lambda and --per-minute both say what an evaluation costs"),
+    ],
+)
+def test_nothing_that_is_said_about_a_price_is_passed_over(arguments: list[str], says: str) -> None:
+    assert says in refused("plan", *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,16 @@ def test_a_deadline_nobody_can_meet_is_refused() -> None:
     settings = config("rg", clock={**STRICT, "deadline": 0.001})
     with pytest.raises(NetworkError, match=r"clock.deadline is 0.001 s, but the fastest client trains for"):
         Simulator(settings, None, world=world(settings))  # type: ignore[arg-type]
+
+
+def test_a_client_that_will_be_late_in_all_rounds_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    machines = tmp_path / "machines.txt"
+    machines.write_text("1000 inf 100 100 1\n" * 7 + "0.001 inf 100 100 1\n")
+    settings = config("rg", clock={"network": str(machines), "schedule": "deadline", "deadline": 1.0})
+    simulate(tmp_path / "run", settings)
+    (said,) = [record.getMessage() for record in caplog.records if "client 7" in record.getMessage()]
+    assert re.match(r"client 7 trains for .* s, and all rounds are over after about .* it takes part in none", said)
+    assert set(table(tmp_path / "run", "decisions").drop_nulls("ended_at")["client"]) == set(range(7))
 
 
 @pytest.mark.parametrize("method", BOUND)

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from sagefl.learning.workbench import Workbench
 from sagefl.runs.config import RunConfig
 from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.engines import ENGINES, EngineError, Sequential, make_engine
+from sagefl.simulation.engines.processes import Processes
 
 Reference = Callable[..., Path]
 OnWorkers = Callable[[RunConfig, int], None]
@@ -163,9 +165,20 @@ def test_chunks_hold_every_call_once_heaviest_first(count: int, pools: Pools) ->
     chunks = pools(PLAIN[0], 3).pool._chunks(weights)
     assert sorted(i for chunk in chunks for i in chunk) == list(range(count))
     assert all(chunks)
-    assert len(chunks) <= 3 * 24 + 1
+    assert len(chunks) <= 2 * 3 * 24  # the smaller ones at the end included
     if count:
         assert weights[chunks[0][0]] == max(weights)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8])
+@pytest.mark.parametrize("count", [50, 75, 100, 200, 1000])
+def test_nobody_waits_longer_than_for_a_single_client(workers: int, count: int) -> None:
+    """Clients with equal work, and workers that take the next chunk when they are through: shares as even as can be."""
+    chunks = Processes._chunks(cast(Any, SimpleNamespace(workers=workers)), [960.0] * count)
+    clients = [0] * workers
+    for chunk in chunks:
+        clients[clients.index(min(clients))] += len(chunk)
+    assert max(clients) == -(-count // workers)
 
 
 def test_auto_takes_processes_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,6 +309,15 @@ def test_a_client_that_would_never_be_there_is_refused(tmp_path: Path) -> None:
         Simulator(settings, None, world=World.build(settings))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("line", ["1000 inf 0.0000001 100 1", "1000 inf 100 0.0000001 1", "1000 inf 100 100 1e9"])
+def test_a_link_that_would_hold_everybody_up_is_refused(line: str, tmp_path: Path) -> None:
+    machines = tmp_path / "machines.txt"
+    machines.write_text("1000 inf 100 100 1\n" * 7 + f"{line}\n")
+    settings = config("rg", clock={"network": str(machines), "schedule": "async"})
+    with pytest.raises(NetworkError, match=r"a model takes .* s on the link of client 7, but the others have finished"):
+        Simulator(settings, None, world=World.build(settings))  # type: ignore[arg-type]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(methods().keys() - BOUND))
 def test_every_method_that_needs_no_rounds_runs(name: str, tmp_path: Path) -> None:

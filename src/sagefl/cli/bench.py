@@ -54,21 +54,21 @@ def bench(
         report = measure(resolved, workers or cores(), rounds=rounds, device=device, told=lambda t: out.print(_line(t)))
         _print(report)
         if race:
-            _race(resolved, report, rounds)
+            _race(resolved, report, workers or cores(), rounds)
 
 
-def _race(resolved: RunConfig, report: BenchReport, rounds: int) -> None:
+def _race(resolved: RunConfig, report: BenchReport, threads: int, rounds: int) -> None:
     """Laps as they come in, then how busy others kept the machine meanwhile, and the table."""
     from ..simulation.crowding import Others, look
     from ..simulation.engines import cores
     from ..simulation.racing import OURS, race
 
-    out, exact = console(), [t for t in report.plain if t.way.engine != "stacked" and t.seconds is not None]
-    way = min(exact, key=lambda t: t.seconds or 0.0).way
-    out.print(f"\nThe race: {way.flags} against a plain loop with {cores()} threads, at equal precision, in turns")
+    out, way = console(), report.best.way
+    of = f"{threads} threads, and with one" if threads > 1 else "one thread"
+    out.print(f"\nThe race: {way.flags} against a plain loop with {of}, at equal precision, in turns", soft_wrap=True)
     others = Others()
     laps = race(
-        resolved, way, cores(), rounds=rounds, told=lambda name, speed: out.print(f"{name}: {speed:,.0f} samples/s")
+        resolved, way, threads, rounds=rounds, told=lambda name, speed: out.print(f"{name}: {speed:,.0f} samples/s")
     )
     rows = [
         (

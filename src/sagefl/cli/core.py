@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
 from ..selection.theory import DELTA, PROBE_COST, SCHEDULE
 from ..settings import parse_method, parse_options, parse_value
 from .common import WIDE, console, friendly_errors, table
@@ -77,8 +78,11 @@ def plan(
     degree: Annotated[int, typer.Option(help="Number of active neighbours d.")] = 6,
     delta: Annotated[float, typer.Option(help="Failure probability of a decision.")] = DELTA,
     probe_cost: Annotated[
-        float, typer.Option("--lambda", help="Price of one anchor-peer evaluation in risk units.")
-    ] = PROBE_COST,
+        float | None,
+        typer.Option(
+            "--lambda", help="Price of one anchor-peer evaluation in risk units.", show_default=str(PROBE_COST)
+        ),
+    ] = None,
     schedule: Annotated[str, typer.Option(help="How many anchors each stage has seen by its end.")] = ",".join(
         map(str, SCHEDULE)
     ),
@@ -89,10 +93,19 @@ def plan(
         float | None, typer.Option(min=0, help="Risk that a minute of probing may cost; sets --lambda by the network.")
     ] = None,
     network: Annotated[
-        str, typer.Option(help="How fast links and peers are: equal, phones, wan, edge or a file (with --per-minute).")
-    ] = "equal",
-    input_bytes: Annotated[int, typer.Option(min=1, help="Bytes of one anchor input (with --per-minute).")] = 784,
-    clients: Annotated[int, typer.Option(min=1, help="Clients of the network; lines of a file.")] = 50,
+        str | None,
+        typer.Option(
+            help="How fast links and peers are: equal, phones, wan, edge or a file (with --per-minute).",
+            show_default="equal",
+        ),
+    ] = None,
+    input_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Bytes of one anchor input (with --per-minute).", show_default="784")
+    ] = None,
+    clients: Annotated[
+        int | None,
+        typer.Option(min=1, help="Clients of the network (with --per-minute).", show_default="50, or a file's lines"),
+    ] = None,
 ) -> None:
     """What each stage of SAGE-OS can and cannot decide before any evidence is bought."""
     from ..selection import SageOS
@@ -101,15 +114,21 @@ def plan(
 
     with friendly_errors():
         stages = parse_value(schedule)
+        of_time = {"--network": network, "--input-bytes": input_bytes, "--clients": clients}
         if per_minute is not None:
+            if probe_cost is not None:
+                raise UsageError("--lambda and --per-minute both say what an evaluation costs: give one of them")
             first = stages[0] if isinstance(stages, tuple | list) else stages
-            probe_cost = _priced(per_minute, network, clients, degree, int(first), input_bytes)
+            probe_cost = _priced(per_minute, network or "equal", clients, degree, int(first), input_bytes or 784)
+        elif given := [name for name, value in of_time.items() if value is not None]:
+            raise UsageError(f"{given[0]} is about what a minute of probing costs: give --per-minute, too")
+        probe_cost = PROBE_COST if probe_cost is None else probe_cost
         options = {"delta": delta, "probe_cost": probe_cost, "schedule": stages, "radius": radius, "cost": cost}
         planned = plan_stages(build(SageOS, options | {"loss_bound": loss_bound}), degree)
     _print_plan(planned)
 
 
-def _priced(per_minute: float, name: str, clients: int, degree: int, anchors: int, input_bytes: int) -> float:
+def _priced(per_minute: float, name: str, clients: int | None, degree: int, anchors: int, input_bytes: int) -> float:
     """Lambda where time is what probing costs: the risk that a minute may cost times the minutes of an evaluation."""
     from ..clock.network import network
 

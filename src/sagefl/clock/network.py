@@ -64,6 +64,10 @@ class Network:
         rate = min(float(self.down[client]), float(np.median(self.up)))
         return 2 * float(self.latency[client] + np.median(self.latency)) + size / rate
 
+    def handing(self, client: int, size: float) -> float:
+        """How many seconds a client takes to send or to get so many bytes, whichever is slower, one at a time."""
+        return float(self.latency[client] + size / min(self.up[client], self.down[client]))
+
     def evaluation_seconds(self, degree: int, anchors: int, there: float, back: float) -> float:
         """Seconds per evaluation of a look in which a typical client asks `degree` peers about `anchors` each.
 
@@ -123,10 +127,10 @@ NETWORKS: Mapping[str, tuple[str, tuple[tuple[float, Machines], ...]]] = {
 """By name: a summary, and the shares of clients with their kind of machine."""
 
 
-def network(name: str, clients: int, seed: int) -> Network:
-    """The network of a name or of a file."""
+def network(name: str, clients: int | None, seed: int) -> Network:
+    """The network of a name or of a file; of 50 clients or as many as the file has lines where no number is given."""
     if name in NETWORKS:
-        return _drawn(NETWORKS[name][1], clients, seed)
+        return _drawn(NETWORKS[name][1], 50 if clients is None else clients, seed)
     if Path(name).is_file():
         return _read(name, clients)
     if len(Path(name).parts) > 1 or Path(name).suffix:
@@ -158,7 +162,7 @@ def _drawn(kinds: tuple[tuple[float, Machines], ...], clients: int, seed: int) -
 FILE = "train (samples/s), inference (samples/s), uplink (Mbit/s), downlink (Mbit/s), latency (ms)"
 
 
-def _read(path: str, clients: int) -> Network:
+def _read(path: str, clients: int | None) -> Network:
     """A line per client with five numbers; `inf` is fine for what takes no time."""
     rows: list[list[float]] = []
     for line, words in numbered_fields(path, "network file"):
@@ -169,7 +173,9 @@ def _read(path: str, clients: int) -> Network:
         if len(row) != 5 or any(map(math.isnan, row)):
             raise NetworkError(f"{path!r}, line {line}: expected five numbers, {FILE}; got {' '.join(words)!r}")
         rows.append(row)
-    if len(rows) != clients:
+    if not rows:
+        raise NetworkError(f"{path!r} describes no client: give a line for each, {FILE}")
+    if clients is not None and len(rows) != clients:
         raise NetworkError(f"{path!r} describes {len(rows)} clients, the run has {clients}: give a line for each")
     train, infer, up, down, latency = np.array(rows).T
     return Network(train, infer, up * MEGABIT, down * MEGABIT, latency / 1e3)

@@ -106,9 +106,7 @@ class OwnPace:
         self.run, self.world = simulator, simulator.world
         clients = range(self.world.clients)
         self.seconds = [machines.training(k, self.world.workload(k)) for k in clients]
-        _refuse_starvation(
-            self.seconds, [machines.pulling(k, self.world.sizes.shared_block) for k in clients], simulator.config.rounds
-        )
+        _refuse_starvation(machines, self.seconds, self.world.sizes.shared_block, simulator.config.rounds)
         self.works = Clockwork(machines)
         self._turns = [0 for _ in clients]
         self._began = [0.0 for _ in clients]
@@ -319,13 +317,22 @@ def _recorded(plain: tuple[Any, ...] | None) -> Recorded | None:
     return Recorded(client, np.asarray(peers, dtype=np.int32), pool, losses, form)
 
 
-def _refuse_starvation(training: Sequence[float], pulling: Sequence[float], rounds: int) -> None:
-    """Refuse a run in which a client is so slow that it would not finish a single turn."""
-    slowest = max(range(len(training)), key=training.__getitem__)
-    turns = [a + b for a, b in zip(training, pulling, strict=True)]
+def _refuse_starvation(machines: Network, training: Sequence[float], size: float, rounds: int) -> None:
+    """Refuse a run that would be over before a client has trained once, or has given away or got a single model."""
+    clients = range(len(training))
+    turns = [training[k] + machines.pulling(k, size) for k in clients]
     ends = len(turns) * rounds / sum(1 / turn for turn in turns)  # about when everybody's turns add up to the run
+    slowest = max(clients, key=training.__getitem__)
     if training[slowest] > CLEARLY * ends:
         raise NetworkError(
             f"client {slowest} trains for {training[slowest]:.3g} s, but the others have finished the run after "
             f"about {ends:.3g} s: it would never take part; give it a faster machine, or raise rounds"
+        )
+    handing = [machines.handing(k, size) for k in clients]
+    narrowest = max(clients, key=handing.__getitem__)
+    if handing[narrowest] > CLEARLY * ends:
+        raise NetworkError(
+            f"a model takes {handing[narrowest]:.3g} s on the link of client {narrowest}, but the others have finished "
+            f"the run after about {ends:.3g} s: whoever deals with it would wait to the end; give it a better link, or "
+            "raise rounds"
         )

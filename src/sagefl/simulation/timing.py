@@ -6,6 +6,7 @@ who is not in time is not there. Such a client trains on and is there again in t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,12 @@ from ..exchange import ExchangeLayer
 from ..methods import Method
 from .world import World
 
+logger = logging.getLogger(__name__)
+
 OF_ROUNDS = ("begin", "groups", "reuse", "publish", "resolve", "ensembles")
 """Steps of an exchange that are about all clients in the same round."""
+
+FAR = 3.0  # how much longer than the whole run a training must take to be warned of: probing makes rounds longer
 
 
 def refuse_rounds(method: Method, schedule: str) -> None:
@@ -55,11 +60,9 @@ class RoundClock:
         self.seconds = [machines.training(k, world.workload(k)) for k in range(world.clients)]
         self.now = 0.0
         self._under_way: dict[int, tuple[float, float]] = {}  # from when until when somebody trains
-        if self.deadline is not None and self.deadline < min(self.seconds):
-            raise NetworkError(
-                f"clock.deadline is {self.deadline:g} s, but the fastest client trains for {min(self.seconds):.3g} s: "
-                "nobody would ever be in time; raise it"
-            )
+        if self.deadline is not None:
+            longest = max(machines.pulling(k, world.sizes.shared_block) for k in range(world.clients))
+            _judge_deadline(self.deadline, self.seconds, world.config.rounds * (self.deadline + longest))
 
     def begin(self) -> set[int]:
         """Everybody who is free begins to train; returns who has trained in time."""
@@ -98,3 +101,19 @@ class RoundClock:
         """Go on from what `state` returned."""
         self.now = state["now"]
         self._under_way = {client: (began, until) for client, began, until in state["under_way"]}
+
+
+def _judge_deadline(deadline: float, seconds: Sequence[float], ends: float) -> None:
+    """Refuse a deadline that nobody meets; warn of a client that is late until the run is over after about `ends`."""
+    if deadline < min(seconds):
+        raise NetworkError(
+            f"clock.deadline is {deadline:g} s, but the fastest client trains for {min(seconds):.3g} s: "
+            "nobody would ever be in time; raise it"
+        )
+    slowest = max(range(len(seconds)), key=seconds.__getitem__)
+    if seconds[slowest] > FAR * ends:
+        logger.warning(
+            "client %d trains for %.3g s, and all rounds are over after about %.3g s: it takes part in none of them; "
+            "give it a faster machine, or raise rounds or clock.deadline",
+            slowest, seconds[slowest], ends,
+        )  # fmt: skip

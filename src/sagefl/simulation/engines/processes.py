@@ -27,7 +27,8 @@ from ..world import World
 from .base import EngineError, Parts, allocate, parts
 
 SHARED_MEMORY = Path("/dev/shm")
-TASKS_PER_WORKER = 24  # chunks a worker gets per map: fine enough to balance, coarse enough to cost nothing
+CHUNKS = 24  # a worker gets per map: fine enough to balance, coarse enough to cost nothing
+LAST = 4  # into so many pieces per worker what is left is cut, once these are smaller: nobody waits for a long last one
 
 
 class Processes:
@@ -52,7 +53,7 @@ class Processes:
         self._pool = ProcessPoolExecutor(workers, mp_context=context(), initializer=_attach, initargs=made_of)
 
     def map(self, tasks: Sequence[Task[Result]]) -> list[Result]:
-        """In chunks of similar weight, heaviest first."""
+        """In chunks of similar weight, heaviest first, smaller ones at the end."""
         results: list[Any] = [None] * len(tasks)
         futures: list[tuple[list[int], Future[list[Result]]]] = []
         try:
@@ -70,15 +71,17 @@ class Processes:
         return results
 
     def _chunks(self, weights: Sequence[float]) -> list[list[int]]:
-        goal = sum(weights) / (self.workers * TASKS_PER_WORKER)
+        left = sum(weights)
+        usual = left / (self.workers * CHUNKS)
         chunks: list[list[int]] = []
-        load = goal
+        load = goal = 0.0
         for i in sorted(range(len(weights)), key=lambda i: -weights[i]):
             if load >= goal:
                 chunks.append([])
-                load = 0.0
+                load, goal = 0.0, min(usual, left / (self.workers * LAST))
             chunks[-1].append(i)
             load += weights[i]
+            left -= weights[i]
         return chunks
 
     def close(self) -> None:
