@@ -360,7 +360,7 @@ def minutes(folder: str) -> MinutesAccount:
 
 
 def situations() -> str:
-    """The table of README: three kinds of worlds, what to use there, and what that brought."""
+    """The table of README: four situations, what to use there, and what that brought."""
     worlds, peers, home = Worlds("worlds"), Worlds("culprits"), "sage-m:outside=home"
     gains, level, tried, harm = (
         worlds.over("gain", method, among)
@@ -378,8 +378,8 @@ def situations() -> str:
     noise = [peers.gain(home, w) for w in peers.metric if w != "poison"]
     known = f"{share:.0%} of what knowing the groups brings, for {asked:.1%} more bytes at most"
     rows = [
-        ("everybody learns the same", "*nothing to choose*", "`rg`: random gossip",
-         f"nothing to win: in {len(level)} worlds `sage-m` ends {span(level, 1)} points from gossip, "
+        ("all clients learn the same task", "*nothing to choose*", "`rg`: random gossip",
+         f"no gain to be had: in {len(level)} worlds `sage-m` ends {span(level, 1)} points from gossip, "
          f"`{home}` {span(tried, 1)}"),
         ("clients come in groups", "*choose*", f"`{home}`",
          f"{points(median(gains), 0)} points over gossip, median of {len(gains)} worlds ({span(gains, 0)}), {known}"),
@@ -391,7 +391,7 @@ def situations() -> str:
          f"{span(noise, 1)} points over gossip if they publish noise or never trained; "
          f"{points(peers.gain(home, 'poison'), 1)} if they answer well and hand over poison"),
     ]  # fmt: skip
-    head = "| in your world | scout says | use | measured |\n|---|---|---|---|\n"
+    head = "| your situation | scout says | use | measured |\n|---|---|---|---|\n"
     return head + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
