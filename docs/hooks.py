@@ -103,11 +103,12 @@ def example_files() -> str:
 
 def result_figures() -> str:
     """The figures of every study under results/, as its report has them: title, caption, picture."""
-    parts = ["# Figures of the studies", "Each with its report, which has the tables and claims beside them."]
+    parts = ["# Figures of the studies", "Each with its whole report, which adds tables and claims."]
     for report in sorted((ROOT / "results").glob("*/report.html")):
-        name = report.parent.name
-        parts.append(f"## {name}\n\n[The whole report]({name}/report.html).")
-        for title, stem, caption in FIGURE.findall(report.read_text(encoding="utf-8")):
+        name, text = report.parent.name, report.read_text(encoding="utf-8")
+        asked = text.partition("<title>")[2].partition("</title>")[0].partition("? ")[0]
+        parts.append(f"## {asked} ({name})\n\n[The whole report]({name}/report.html).")
+        for title, stem, caption in FIGURE.findall(text):
             parts.append(f"![{title}]({name}/figures/{stem}.svg)\n\n{caption}")
     return "\n\n".join(parts) + "\n"
 

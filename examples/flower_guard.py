@@ -4,9 +4,10 @@
     python examples/flower_guard.py
 
 Six clients learn to tell two classes apart; the server averages (Flower's own `FedAvg`). In round 4 a client has a
-fault and sends back its model upside down and a hundred times as large. The next global model is wrong about almost
-everything. A client without a guard trains on from there; one with `sagefl.flower.guard` compares it with the model it
-accepted before, on its own 60 anchors, and trains on from that one. The adapter is one line: `mods=[guard(...)]`.
+fault and sends back its model with its sign turned and a hundred times as large. The next global model is wrong about
+almost everything. A client without a guard trains on from there; one with `sagefl.flower.guard` compares it with the
+model it accepted before, on its own 60 anchors, and trains on from that one. The adapter is one line:
+`mods=[guard(...)]`.
 """
 
 from __future__ import annotations

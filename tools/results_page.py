@@ -346,9 +346,10 @@ def levels(folder: str) -> list[str]:
         inside = "inside half a point" if low > -0.5 and high < 0.5 else "not inside half a point"
         if c.difference.standard_error is None:
             inside = "too few for an interval"
+        seeds = c.difference.seeds
         cheap = "at most" if probes <= 0.02 else "more than"
         lines.append(
-            f"- {c.world}: {interval(c, findings.trial.level)} points over {c.difference.seeds} seeds, {inside}; "
+            f"- {c.world}: {interval(c, findings.trial.level)} points over {seeds} seed{'s' * (seeds > 1)}, {inside}; "
             f"probes {percent(probes)} of the models' bytes, {cheap} the 2 % that were allowed."
         )
     return lines
@@ -360,7 +361,7 @@ def minutes(folder: str) -> MinutesAccount:
 
 
 def situations() -> str:
-    """The table of README: three kinds of worlds, what to use there, and what that brought."""
+    """The table of README: four situations, what to use there, and what that brought."""
     worlds, peers, home = Worlds("worlds"), Worlds("culprits"), "sage-m:outside=home"
     gains, level, tried, harm = (
         worlds.over("gain", method, among)
@@ -378,8 +379,8 @@ def situations() -> str:
     noise = [peers.gain(home, w) for w in peers.metric if w != "poison"]
     known = f"{share:.0%} of what knowing the groups brings, for {asked:.1%} more bytes at most"
     rows = [
-        ("everybody learns the same", "*nothing to choose*", "`rg`: random gossip",
-         f"nothing to win: in {len(level)} worlds `sage-m` ends {span(level, 1)} points from gossip, "
+        ("all clients learn the same task", "*nothing to choose*", "`rg`: random gossip",
+         f"no gain to be had: in {len(level)} worlds `sage-m` ends {span(level, 1)} points from gossip, "
          f"`{home}` {span(tried, 1)}"),
         ("clients come in groups", "*choose*", f"`{home}`",
          f"{points(median(gains), 0)} points over gossip, median of {len(gains)} worlds ({span(gains, 0)}), {known}"),
@@ -391,7 +392,7 @@ def situations() -> str:
          f"{span(noise, 1)} points over gossip if they publish noise or never trained; "
          f"{points(peers.gain(home, 'poison'), 1)} if they answer well and hand over poison"),
     ]  # fmt: skip
-    head = "| in your world | scout says | use | measured |\n|---|---|---|---|\n"
+    head = "| your situation | scout says | use | measured |\n|---|---|---|---|\n"
     return head + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

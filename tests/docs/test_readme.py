@@ -49,6 +49,7 @@ def test_it_says_what_it_is_for_before_it_gives_figures_and_explains_the_rules_i
     beginning = README[: README.index("make demo")]
     first, *_ = beginning.removeprefix("# sagefl").strip().split("\n\n")
     assert not re.search(r"\d|!\[", first)
+    assert "a Python library for decentralised federated learning" in first
     for rule in (f"`{RECOMMENDED}` ", "`sage-os` "):
         assert rule in beginning
     more = README[README.index("## More") :]
@@ -117,6 +118,8 @@ def test_it_says_what_is_not_promised() -> None:
     limits = README[README.index("## What it does not promise") :]
     for said in ("in expectation", "proxy", "Neighbours see your anchors", "taken at their word"):
         assert said in limits
+    # with bad peers, or where all harm, rules do beat gossip although the task is the same: see the table above
+    assert "**Where all clients learn the same task, behave, and do each other no harm, no rule" in limits
 
 
 def test_every_alternative_is_named_with_what_it_does_more() -> None:

@@ -126,6 +126,7 @@ def test_results_are_on_the_site_with_their_figures_and_links(site: Path) -> Non
     figures = {path.relative_to(ROOT).as_posix() for path in (ROOT / "results").glob("*/figures/*.svg")}
     assert figures == {f"results/{to}" for to in links[shown[1]] if to.endswith(".svg") and "figures/" in to}
     assert _words(shown[0]).count("Does the paper hold?") >= 1
+    assert "Bad peers (culprits)" in _words(shown[1])
 
 
 @pytest.mark.slow

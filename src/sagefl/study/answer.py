@@ -58,24 +58,23 @@ def _headroom(findings: Findings) -> str | None:
         if (of := [gain.points for gain in gains if gain.method == method])
     )
     verdict = (
-        "less than a point above gossip, which the paper itself calls a tie: a hint, no proof, that a selector has "
-        "nothing to win"
+        "less than a point, which the paper itself calls a tie: a hint, no proof, that a selector has nothing to win"
         if largest < TIE
         else f"up to {largest:.2f} points above gossip: more models a round do help"
     )
-    what = "averaging with many models a round minus gossip, points of global and Client accuracy"
+    what = "what averaging with many models a round gains over gossip, in points of global and Client accuracy"
     return f"Headroom: {what}: {said}; {verdict}."
 
 
 def _committing(findings: Findings) -> str:
     said = {m: told(gap("accuracy", m, "rg"), findings.ours, findings.published) for m in ("aq-128", "sage-nf")}
     parts = [f"{show_method(m)} minus gossip {''.join(text)}" for m, text in said.items() if text]
-    return f"Always committing loses to gossip, the paper says: {'; '.join(parts) or 'not run yet'}."
+    return f"The paper says that always committing loses to gossip: {'; '.join(parts) or 'not run yet'}."
 
 
 def _stopping(findings: Findings) -> str:
     ours, published = findings.ours, findings.published
-    said = "SAGE-OS matches gossip on a quarter of the evidence, it says"
+    said = "It says that SAGE-OS matches gossip on a quarter of the evidence"
     level = told(gap("accuracy", "sage-os", "rg"), ours, published)
     if level is None:
         return f"{said}: not run yet."
@@ -100,10 +99,10 @@ def by_one_run(findings: Findings) -> str:
         return f"By the paper's own standard, one run a cell: {counted}."
     if large:
         return (
-            f"One run a cell, {large} of {all_of_them} cells at the printed scale; claims that read others reproduce "
-            f"nothing: {counted}."
+            f"By one run a cell, {large} of {all_of_them} cells at the printed scale; claims that read others "
+            f"reproduce nothing: {counted}."
         )
-    return f"One run a cell, at this scale and not the printed one, which reproduces nothing: {counted}."
+    return f"By one run a cell, at this scale and not the printed one, which reproduces nothing: {counted}."
 
 
 def _by_tables(findings: Findings) -> str:
