@@ -64,6 +64,19 @@ class PensNet(Convolutions):
         return super().forward(2 * x - 1)
 
 
+class OcdNet(Convolutions):
+    """As `MNISTModel` of nizar-masmoudi/decentralized-federated-learning has it, without its dropout."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(shape[0], 10, 5), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Conv2d(10, 20, 5), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Flatten(), nn.Linear(320, 50), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(50, classes)
+
+
 class LeNet(Convolutions):
     """LeNet-5 for three colours, in place of the papers' ResNet-18 and VGG-11."""
 
@@ -165,7 +178,17 @@ WORLDS: Mapping[str, Setting] = {
             "world": {"shift": "rotation", "groups": GROUPS}, "topology": {"kind": "complete"},
         },
     ),
-    "skewed": Setting(f"{PERCEPTRON}: 12 clients, Dirichlet(.1), a 4-regular graph", {**SMALL, **SKEWED}),
+    "nearby": Setting(
+        "MNIST: 10 clients, 10,000 images by Dirichlet(1), their network without dropout, whole models, three epochs "
+        "of SGD at .1 in batches of 64, complete graph, 20 rounds, one seed",
+        {
+            "clients": 10, "rounds": 20,
+            "data": {"dataset": "mnist", "alpha": 1.0, "anchor": 0.02, "eval": 0.1}, "topology": {"kind": "complete"},
+            "model": {"name": f"{HERE}:OcdNet", "shared": "*"},
+            "training": {"optimizer": "sgd", "learning_rate": 0.1, "batch_size": 64, "epochs": 3},
+        },
+        images=10_000, seeds=(1,),
+    ),
     "whole": Setting(
         f"{PERCEPTRON}: 36 clients, Dirichlet(.1), a 4-regular graph, whole models",
         {**SMALL, **SKEWED, "clients": 36, "model": WHOLE},

@@ -43,15 +43,13 @@ def literal(gains: list[float], energies: list[float], theta: float, start: list
     return torch.sigmoid(w).tolist()
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    peers=st.lists(st.tuples(st.floats(0, 1), st.floats(0.05, 1), st.floats(0.01, 1)), min_size=1, max_size=6),
-    theta=st.sampled_from([0.0, 0.02, 0.1]),
-)
-def test_the_set_is_that_of_a_literal_transcription(peers, theta):
-    gains, energies, start = (list(column) for column in zip(*peers, strict=True))
-    ours = chosen(np.array(gains), np.array(energies), theta, np.array(start))
-    assert ours == pytest.approx(literal(gains, energies, theta, start), abs=1e-4)
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 6), theta=st.sampled_from([0.0, 0.02, 0.1, 1.0]))
+def test_the_set_is_that_of_a_literal_transcription(seed, n, theta):
+    rng = np.random.default_rng(seed)  # plain draws: simple numbers settle where most ascents do
+    gains, energies, start = rng.random(n), 0.05 + 0.95 * rng.random(n), rng.random(n)
+    ours = chosen(gains, energies, theta, start)
+    assert ours == pytest.approx(literal(gains.tolist(), energies.tolist(), theta, start.tolist()), abs=1e-4)
 
 
 def test_the_set_leaves_out_those_who_lower_its_gain_per_energy():

@@ -23,9 +23,10 @@ from sagefl.node.swarm import READS
 from sagefl.selection.random_gossip import RandomGossip
 
 SIMULATED = {  # what they do cannot be done by pulling whole blocks from neighbours
-    "average-all", "choco", "da-dpfl", "dfca", "dfedpgp", "dispfl", "dpfl", "epidemic", "federico", "ocd-fl",
-    "oracle", "oracle-average",
+    "average-all", "cfns-lite", "choco", "da-dpfl", "dfca", "dfedpgp", "dispfl", "dpfl", "epidemic", "federico",
+    "ocd-fl", "oracle", "oracle-average",
 }  # fmt: skip
+UNLESS: dict[str, dict[str, Any]] = {"cfns-lite": {"private": False}, "dpfl": {"models": "shared"}}
 SERVE = {"inspect": True, "reads": [*READS, *(f"loss-of-{n}" for n in range(len(NAMES)))]}
 
 
@@ -40,7 +41,10 @@ def test_what_nodes_cannot_do_is_refused_in_a_sentence(federation: Federation) -
     assert all(why.startswith(f"method {id} ") and "choose another method" in why for id, why in refused.items())
     classes = {type(made(id).exchange).__name__ for id in methods()}
     assert not [why for why in refused.values() if set(why.split()) & classes]  # an operator's words
-    assert "it would work with its option models=shared" in refused["dpfl"]
+    for id, options in UNLESS.items():
+        ((name, value),) = options.items()
+        assert f"it would work with its option {name}={str(value).lower()}" in refused[id]
+        pulling_method(federation.config("alice", (), method={"id": id, "options": options}), 4)
 
 
 def test_the_documentation_names_exactly_those_that_nodes_cannot_do() -> None:
@@ -94,10 +98,13 @@ def test_a_nodes_round_of_medians_is_the_simulators(federation: Federation) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("id", [*sorted(methods().keys() - SIMULATED), "dpfl"])
+@pytest.mark.parametrize("id", [*sorted(methods().keys() - SIMULATED), *UNLESS])
 def test_every_other_method_decides_and_merges_between_nodes(federation: Federation, id: str) -> None:
-    options = {"models": "shared"} if id == "dpfl" else {}
-    settings: dict[str, Any] = {"method": {"id": id, "options": options}, "serve": SERVE, "acceptance": {"share": 0.0}}
+    settings: dict[str, Any] = {
+        "method": {"id": id, "options": UNLESS.get(id, {})},
+        "serve": SERVE,
+        "acceptance": {"share": 0.0},
+    }
     with federation.honest("bob", **settings), federation.honest("carol", **settings):
         alice = federation.node("alice", ("bob", "carol"), rounds=3, **settings)
         assert alice.run() is not None

@@ -36,7 +36,8 @@ def pulling_method(config: NodeConfig, classes: int) -> Method:
     if made.selector.pushes:
         raise NodeError(f"method {made.id} pushes models to its peers, and nodes pull: choose another method")
     layer = type(made.exchange)
-    if beyond := layer.beyond or ("" if "beyond" in vars(layer) else "exchanges in a way of its own"):
+    own = "" if "beyond" in vars(layer) else "exchanges in a way of its own"
+    if beyond := made.selector.beyond or layer.beyond or own:
         raise NodeError(f"method {made.id} {beyond}, which only the simulator does: choose another method")
     return made
 

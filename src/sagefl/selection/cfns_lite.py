@@ -13,7 +13,8 @@ a neighbour's score is averaged over rounds (memory .8), which also averages the
 is read is perturbed by the analytic Gaussian mechanism at epsilon = 10, delta = 1e-5 per release (last layers scaled
 to unit length, losses clipped at 5), degrees are public. Epsilon is per release and adds up: two releases per
 neighbour and round. In the simulation the receiver adds the noise to what it reads; a real peer must do so before it
-answers. The models that are merged are *not* perturbed, so this protects the selection only.
+answers, so nodes run this with `private=false` only. The models that are merged are *not* perturbed, so this protects
+the selection only.
 """
 
 from __future__ import annotations
@@ -78,6 +79,12 @@ class CfnsLite(Selector):
     epsilon: float = option(10.0, "privacy of one perturbed release", gt=0, le=100)
     delta: float = option(1e-5, "failure probability of the privacy of one release", gt=0, lt=1)
     memory: float = option(0.8, "weight of the past in the running average of a neighbour's score", ge=0, lt=1)
+
+    @property
+    def beyond(self) -> str:
+        """Peers would hand over what is to be private."""
+        told = "perturbs what peers hand over once it has arrived (it would work with its option private=false)"
+        return told if self.private else ""
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Read the factors, average their sum with the past, merge the best k."""

@@ -8,11 +8,12 @@ draw per download, in the authors' code); w_j = max(0, (L_val(theta_i) - L_val(t
 normalised to sum to one; theta_i <- theta_i + sum_j w_j (theta_j - theta_i). The affinity adds up the weights before
 clipping, so a harmful model sinks below one never tried.
 
-Ours. There is no server: downloads come from neighbours. Validation is the anchor pool. The baseline L_val(theta_i) is
-one's own model after local training (the authors' code also offers the one before, with the trained one as a
-candidate). Losses are of full predictors, as published; distance and update concern the shared block, since heads
-stay local. Models with weight zero are transferred but not merged; where all are zero the client keeps its own.
-M = 3 is ours.
+Ours. There is no server: downloads come from neighbours. Validation is the anchor pool. The baseline theta_i is one's
+own model after local training; in the authors' code and the commands of its README it is the one before, and the
+trained one is a candidate among the others, so that it keeps a share where here a better peer replaces it. Their
+affinity adds a round's weights divided by the size of their sum, ours adds them as they are. Losses are of full
+predictors, as published; distance and update concern the shared block, since heads stay local. Models with weight zero
+are transferred but not merged; where all are zero the client keeps its own. M = 3 is ours (4 or 9 in its README).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class FedFomo(Selector):
     summary: ClassVar[str] = "Merge models in proportion to the loss they would gain per distance."
     evidence: ClassVar[str] = "M full models on the anchor pool"
     communication: ClassVar[str] = "up to M / M"
-    fidelity: ClassVar[str] = "adapted: no server, heads stay local"
+    fidelity: ClassVar[str] = (
+        "adapted: gains are over one's trained model (its code: over the one before), no server, heads stay local"
+    )
 
     downloads: int = option(3, "models downloaded a round", symbol="M", ge=1)
     epsilon: float = option(0.3, "probability that a download explores instead of following the affinity", ge=0, le=1)

@@ -3,18 +3,20 @@
 N. Masmoudi, W. Jaafar. OCD-FL: A Novel Communication-Efficient Peer Selection-based Decentralized Federated Learning.
 2025. arXiv:2403.04037. Read: the abstract, and the authors' code (nizar-masmoudi/decentralized-federated-learning).
 
-Established. Selection is the sender's. Nodes tell each other their losses; the knowledge that neighbour k gains from
-node n is 1 - exp(-2 delta) with delta = loss_k - loss_n where positive, else 0. Node n chooses the set at once: it
-maximises sum_k sigma(w_k) gain_k / sum_k sigma(w_k) energy_k + theta |w| over w, by Adam (rate .1, at most 1,000 steps,
-until the objective has changed by less than 1e-4 four times), from w uniform in [0, 1], theta = .02, and serves those
-with sigma(w_k) > 1/2. Energies are scaled by that of the longest possible link. Receivers average what arrives with
-their own model.
+Established. Selection is the sender's. Nodes tell each other their losses on one test set that all have; the knowledge
+that neighbour k gains from node n is 1 - exp(-2 delta) with delta = loss_k - loss_n where positive, else 0. Node n
+chooses the set at once: it maximises sum_k sigma(w_k) gain_k / sum_k sigma(w_k) energy_k + theta |w| over w, by Adam
+(rate .1, at most 1,000 steps, until the objective has changed by less than 1e-4 four times), from w uniform in [0, 1],
+and serves those with sigma(w_k) > 1/2. theta = .02 in the selector; the main script hands it 1 where a number of the
+node seems meant, and then nearly everybody is served. Energies are scaled by that of the longest possible link.
+Receivers average what arrives with their own model.
 
-Ours. The loss is the training loss of the round. A link costs 1; with `energy=distance` nodes stand at random places of
-the unit square, publish their coordinates, and a link costs (distance / largest distance)^2, a free-space law in place
-of the authors' radio model. Only the shared block is sent. A lower loss says who has learnt more (or has the easier
-data), not who is compatible: the method does not claim that. Traffic is counted in the sender's row: models and bytes
-it sends, losses it reads.
+Ours. No test set is common here: the loss is that of the round's own training, which is low also where data are easy.
+A link costs 1; with `energy=distance` nodes stand at random places of the unit square (theirs move every round),
+publish their coordinates, and a link costs (distance / largest distance)^2, a free-space law in place of the authors'
+radio model. Only the shared block is sent. A lower loss says who has learnt more (or has the easier data), not who is
+compatible: the method does not claim that. Traffic is counted in the sender's row: models and bytes it sends, losses it
+reads.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class OcdFL(Selector):
 
     id: ClassVar[str] = "ocd-fl"
     summary: ClassVar[str] = "Push to the set of neighbours that gains most for the energy it costs."
-    fidelity: ClassVar[str] = "adapted: heads stay local, a free-space law replaces the radio model"
+    fidelity: ClassVar[str] = (
+        "adapted: losses are of training, not of a test set that all have; heads stay local, no radio model"
+    )
     evidence: ClassVar[str] = "neighbours' training losses (energy=distance: and their positions)"
     communication: ClassVar[str] = "0..d / 0..d, pushed"
     pushes: ClassVar[bool] = True

@@ -16,9 +16,10 @@ and merge the shared block only; the evaluation is of the peer's full predictor,
 The defaults n_sampled = 3, m = 2, T1 = 40 % of the rounds give the transfers the SAGE paper reports (CommOH 1.784 at
 T = 250); `pens-original` has 10, 2 and 80 %.
 
-The authors' code tries one's own model on the peers' data, which has to move for it, and keeps whoever was chosen more
-than T1 m / d - 1 times; here, as in their text, models move and chance is the cut-off. A port that never merges where
-there are fewer than n_sampled neighbours is not followed.
+The authors' code tries one's own model on the peers' data, which has to move for it, by accuracy unless told otherwise,
+and keeps whoever was chosen more than T1 m / d - 1 times; its second phase averages with up to twenty of those kept.
+Here, as in their text, models move, losses are compared, chance is the cut-off and a round merges one. A port that
+never merges where there are fewer than n_sampled neighbours is not followed.
 """
 
 from __future__ import annotations

@@ -135,6 +135,11 @@ class Selector(ABC):
         """Whether it makes use of the risk of one's own model (`Hood.mine`), so that drivers work it out."""
         return False
 
+    @property
+    def beyond(self) -> str:
+        """What only the simulator can do, as an operator is told whose node cannot; nothing for most rules."""
+        return ""
+
     def suited(self, *, latents: bool, graded: bool = False) -> Selector:
         """The rule for models with or without latents, and for losses that are graded even where labels are asked for.
 
