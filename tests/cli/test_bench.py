@@ -14,7 +14,7 @@ from typer.testing import Result
 from sagefl.errors import SageflError
 from sagefl.runs.config import RunConfig
 from sagefl.simulation import crowding
-from sagefl.simulation.benching import BenchReport, Timing, Way, bench, recommended, ways
+from sagefl.simulation.benching import BenchReport, EngineChoice, Timing, bench, recommended, ways
 from sagefl.simulation.crowding import Load, Others, look
 from sagefl.simulation.racing import OURS, Laps
 
@@ -58,7 +58,7 @@ def test_what_is_tried_fits_the_machine_and_the_run() -> None:
 
 
 def timing(engine: str, seconds: float | None) -> Timing:
-    return Timing(Way(engine, 2), "rg", seconds, 100, None if seconds else "it broke")
+    return Timing(EngineChoice(engine, 2), "rg", seconds, 100, None if seconds else "it broke")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_fastest_wins_but_rounding_must_pay(seconds: tuple[float | None, ...
 
 
 def test_overhead_and_failures_are_said() -> None:
-    report = BenchReport((timing("sequential", 2.0),), Timing(Way("sequential", 1), "sage-os", 2.5, 100))
+    report = BenchReport((timing("sequential", 2.0),), Timing(EngineChoice("sequential", 1), "sage-os", 2.5, 100))
     assert report.overhead == pytest.approx(0.25)
     with pytest.raises(SageflError, match="no engine works here: it broke"):
         recommended([timing("sequential", None)])
@@ -99,7 +99,7 @@ def test_an_engine_that_does_not_work_here_is_passed_over(monkeypatch: pytest.Mo
 
 
 def test_run_takes_what_is_recommended(run: Callable[..., Result], sagefl: Callable[..., Result]) -> None:
-    flags = Way("stacked", 1, "cpu").flags.split()
+    flags = EngineChoice("stacked", 1, "cpu").flags.split()
     assert re.search(r"\nsage-os +0\.\d{4}", run("-q", *flags).stdout)  # after run's own --engine: the last one counts
     assert '"engine": "stacked"' in (Path("run") / "events.log").read_text()
     assert "there is no device 'tpu' here" in sagefl("run", "--engine", "stacked", "--device", "tpu", code=2).output
