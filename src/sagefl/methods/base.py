@@ -56,7 +56,7 @@ class Method:
         if cls.__dict__.get("id"):
             Method.registered[cls.id] = cls
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         known = self.fields()
         for name in options:
             if name not in known:
@@ -146,7 +146,7 @@ def method_class(id: str) -> type[Method]:
     return known[id]
 
 
-def method(id: str, **options: Any) -> Method:
+def method(id: str, /, **options: Any) -> Method:
     """A method by id with options."""
     with watched(f"method {id}"):
         return build(method_class(id), options)
