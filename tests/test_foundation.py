@@ -134,6 +134,16 @@ def test_every_file_can_be_read_in_one_sitting() -> None:
     assert not {name: lines for name, lines in long.items() if lines > 480}
 
 
+def test_a_class_has_its_name_to_itself() -> None:
+    """A word that means two things in two rooms is read wrong in one of them."""
+    homes: dict[str, list[str]] = {}
+    for path in IMPORTS:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
+
+
 # What the round loop and its clock hand to those who carry it out, and get back. `ray.py` handles references of ray,
 # which has no types, behind the same two doors.
 BOUNDARY = ["clock/clockwork.py", "learning/tasks.py", "simulation/engines"]

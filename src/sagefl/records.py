@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Part(NamedTuple):
+class RecordPart(NamedTuple):
     """One array of a sample: its name or place, its type, its shape, and where it lies in a record's bytes."""
 
     name: str
@@ -22,15 +22,15 @@ class Part(NamedTuple):
         return self.dtype == np.uint8 and len(self.shape) == 3
 
 
-def parts_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[Part, ...]:
+def record_parts(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[RecordPart, ...]:
     """The arrays that a sample of this type and shape is made of; a plain one has no name."""
     if dtype.fields is None:
-        return (Part("", dtype, shape, 0),)
+        return (RecordPart("", dtype, shape, 0),)
     found = ((name, dtype.fields[name]) for name in dtype.names or ())
-    return tuple(Part(name, field[0].base, field[0].shape, int(field[1])) for name, field in found)
+    return tuple(RecordPart(name, field[0].base, field[0].shape, int(field[1])) for name, field in found)
 
 
-def by_place(parts: tuple[Part, ...]) -> bool:
+def by_place(parts: tuple[RecordPart, ...]) -> bool:
     """Whether the arrays of a record were given as a tuple: their names are their places."""
     return [part.name for part in parts] == [str(i) for i in range(len(parts))]
 

@@ -14,7 +14,7 @@ from typer.testing import Result
 from sagefl.errors import SageflError
 from sagefl.runs.config import RunConfig
 from sagefl.simulation import crowding, racing
-from sagefl.simulation.benching import BenchReport, Timing, Way, bench, recommended, ways
+from sagefl.simulation.benching import BenchReport, EngineChoice, Timing, bench, recommended, ways
 from sagefl.simulation.crowding import Load, Others, look
 from sagefl.simulation.racing import OURS, Laps
 
@@ -58,7 +58,7 @@ def test_what_is_tried_fits_the_machine_and_the_run() -> None:
 
 
 def timing(engine: str, seconds: float | None) -> Timing:
-    return Timing(Way(engine, 2), "rg", seconds, 100, None if seconds else "it broke")
+    return Timing(EngineChoice(engine, 2), "rg", seconds, 100, None if seconds else "it broke")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_the_fastest_wins_but_rounding_must_pay(seconds: tuple[float | None, ...
 
 
 def test_overhead_and_failures_are_said() -> None:
-    report = BenchReport((timing("sequential", 2.0),), Timing(Way("sequential", 1), "sage-os", 2.5, 100))
+    report = BenchReport((timing("sequential", 2.0),), Timing(EngineChoice("sequential", 1), "sage-os", 2.5, 100))
     assert report.overhead == pytest.approx(0.25)
     with pytest.raises(SageflError, match="no engine works here: it broke"):
         recommended([timing("sequential", None)])
@@ -99,7 +99,7 @@ def test_an_engine_that_does_not_work_here_is_passed_over(monkeypatch: pytest.Mo
 
 
 def test_run_takes_what_is_recommended(run: Callable[..., Result], sagefl: Callable[..., Result]) -> None:
-    flags = Way("stacked", 1, "cpu").flags.split()
+    flags = EngineChoice("stacked", 1, "cpu").flags.split()
     assert re.search(r"\nsage-os +0\.\d{4}", run("-q", *flags).stdout)  # after run's own --engine: the last one counts
     assert '"engine": "stacked"' in (Path("run") / "events.log").read_text()
     assert "there is no device 'tpu' here" in sagefl("run", "--engine", "stacked", "--device", "tpu", code=2).output
@@ -113,7 +113,7 @@ def test_a_ratio_is_the_median_of_those_within_a_turn() -> None:
 
 def test_the_loop_races_on_all_threads_and_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that wait for each other make a small model's loop slow: its ratio would flatter us."""
-    way = Way("sequential", 1)
+    way = EngineChoice("sequential", 1)
     monkeypatch.setattr(racing, "measure", lambda *_: Timing(way, "rg", 2.0, samples=6))
     monkeypatch.setattr(racing, "plain_loop", lambda world, rounds, threads, *, fused: 10.0 * (1 + fused) / threads)
     settings = RunConfig.parse({"clients": 3, "model": {"name": "mlp"}})

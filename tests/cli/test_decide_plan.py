@@ -41,6 +41,14 @@ def refused(*arguments: object) -> str:
 # decide -------------------------------------------------------------------------------------------------------------
 
 
+def test_one_is_not_several(tmp_path: Path) -> None:
+    losses = tmp_path / "losses.csv"
+    losses.write_text("ada\n1\n")
+    text = sagefl("decide", losses, "--method", "aq-128:schedule=1")
+    assert text.startswith("aq-128:schedule=1 on 1 peer, 1 anchor\n")
+    assert "\n1 anchor: " in text
+
+
 def test_decide_says_why_stage_by_stage() -> None:
     lines = sagefl("decide", EXAMPLE).splitlines()
     assert lines[0] == "sage-os on 6 peers, 160 anchors"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sagefl.clock import Call, Look, Network, Script, play
+from sagefl.clock import Call, Network, Script, TimedLook, play
 
 CLIENTS = 4
 Wish = tuple[str, float, int, int]  # "wait": seconds; "move": bytes from a client to another
@@ -80,7 +80,7 @@ def worlds(draw: st.DrawFn) -> tuple[Network, dict[int, float], dict[int, Script
     for k in range(CLIENTS):
         others = [p for p in range(CLIENTS) if p != k]
         call = st.builds(Call, st.sampled_from(others), size, size, st.just(0.0), st.just(False))
-        look = st.builds(Look, st.lists(call, min_size=1, max_size=3).map(tuple))
+        look = st.builds(TimedLook, st.lists(call, min_size=1, max_size=3).map(tuple))
         scripts[k] = Script(tuple(draw(st.lists(look, max_size=2))), draw(st.none() | look))
         starts[k] = draw(st.sampled_from([0.0, 0.5, 1.0, 3.7]))
     return network, starts, scripts
@@ -99,7 +99,7 @@ def test_transfers_share_links_as_in_the_reference(world: tuple[Network, dict[in
 def test_the_reference_by_hand() -> None:
     """Two pulls from one peer at 100 a second: 100 bytes each are through at 2 s, then 300 more alone at 5 s."""
     network = Network([1.0] * 3, [1.0] * 3, [100.0] * 3, [inf] * 3, [0.0] * 3)
-    pulls = {0: Script((Look((Call(2, 0, 100),)),)), 1: Script((Look((Call(2, 0, 400),)),))}
+    pulls = {0: Script((TimedLook((Call(2, 0, 100),)),)), 1: Script((TimedLook((Call(2, 0, 400),)),))}
     ends, moved = shared(network, {0: 0.0, 1: 0.0}, pulls)
     assert ends == pytest.approx({0: 2.0, 1: 5.0})
     assert moved == pytest.approx(500)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sagefl.clock import Call, Clockwork, Ended, Look, Network, Script, play
+from sagefl.clock import Call, Clockwork, Ended, Network, Script, TimedLook, play
 
 NETWORK = Network([1] * 3, [10, 20, 10], [100] * 3, [1000] * 3, [0.1] * 3)  # a link takes 0.2 s
-ASKING = Script((Look((Call(1, 50, 10, 10), Call(2, 50, 10, 10))),), Look((Call(1, 0, 200),)))
+ASKING = Script((TimedLook((Call(1, 50, 10, 10), Call(2, 50, 10, 10))),), TimedLook((Call(1, 0, 200),)))
 
 
 def played(network: Network, trained: dict[int, float], scripts: dict[int, Script]) -> dict[int, Ended]:
@@ -35,39 +35,39 @@ def test_who_asks_a_peer_that_still_trains_waits_for_it() -> None:
 
 def test_who_asks_for_an_older_model_does_not_wait() -> None:
     calls = tuple(replace(call, fresh=False) for call in ASKING.looks[0].calls)
-    old = Script((Look(calls),), Look((Call(1, 0, 200, fresh=False),)))
+    old = Script((TimedLook(calls),), TimedLook((Call(1, 0, 200, fresh=False),)))
     assert played(NETWORK, {0: 1.0, 1: 40.0, 2: 1.0}, {0: old})[0].at == pytest.approx(5.9)
 
 
 def test_two_pulls_from_one_peer_share_its_uplink() -> None:
     """The first has 100 of 300 bytes when the second begins at 2.2; both get half the uplink until 6.2."""
-    pull = Script((), Look((Call(1, 0, 300),)))
+    pull = Script((), TimedLook((Call(1, 0, 300),)))
     ended = played(NETWORK, {0: 1.0, 1: 0.0, 2: 2.0}, {0: pull, 2: pull})
     assert (ended[0].at, ended[2].at) == pytest.approx((6.4, 7.4))
 
 
 def test_two_pulls_by_one_client_share_its_downlink() -> None:
     narrow = replace(NETWORK, down=[50, 1000, 1000])
-    pull = Script((), Look((Call(1, 0, 100), Call(2, 0, 100))))
+    pull = Script((), TimedLook((Call(1, 0, 100), Call(2, 0, 100))))
     assert played(narrow, dict.fromkeys(range(3), 0.0), {0: pull})[0].at == pytest.approx(0.2 + 4.0 + 0.2)
 
 
 def test_a_peer_answers_one_call_after_another() -> None:
     """Both calls arrive at 0.2; the second waits until the first is answered at 0.7."""
-    ask = Script((Look((Call(1, 0, 0, 10),)),))
+    ask = Script((TimedLook((Call(1, 0, 0, 10),)),))
     ended = played(NETWORK, dict.fromkeys(range(3), 0.0), {0: ask, 2: ask})
     assert sorted((ended[0].at, ended[2].at)) == pytest.approx([0.9, 1.4])
 
 
 def test_each_look_costs_a_round_trip() -> None:
-    one = Script((Look((Call(1, 0, 0),)),))
+    one = Script((TimedLook((Call(1, 0, 0),)),))
     four = Script(one.looks * 4)
     times = [played(NETWORK, dict.fromkeys(range(3), 0.0), {0: s})[0].at for s in (one, four)]
     assert times == pytest.approx([0.4, 1.6])
 
 
 def test_models_that_were_moved_are_judged_at_home() -> None:
-    look = Script((Look((Call(1, 0, 100),), home=20),))
+    look = Script((TimedLook((Call(1, 0, 100),), home=20),))
     assert played(NETWORK, dict.fromkeys(range(3), 0.0), {0: look})[0].at == pytest.approx(0.2 + 1 + 0.2 + 2)
 
 
@@ -79,9 +79,9 @@ def random_case(seed: int) -> tuple[Network, dict[int, float], dict[int, Script]
     clients = int(rng.integers(3, 8))
     network = Network(*rng.uniform(10, 200, (4, clients)), rng.uniform(0, 0.3, clients))
 
-    def look() -> Look:
+    def look() -> TimedLook:
         others = rng.permutation(clients)[: rng.integers(1, clients)]
-        return Look(
+        return TimedLook(
             tuple(Call(int(p), *rng.integers(0, 200, 3).tolist(), bool(rng.random() < 0.8)) for p in others),
             float(rng.integers(0, 30)),
         )

@@ -25,7 +25,7 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "sage-vanilla, M = 2": ("sage-vanilla", {"loss_bound": 2, "ties": "lowest-index"}),
     "sage-os, tight": ("sage-os", {"radius": "tight"}),
     "sage-os, free": ("sage-os", {"probe_cost": 0}),
-    "sage-os, another schedule": ("sage-os", {"schedule": (8, 24, 100), "looks": "feasible", "delta": 0.3}),
+    "sage-os, another schedule": ("sage-os", {"schedule": (8, 24, 100), "stages": "feasible", "delta": 0.3}),
     "sage-e, no stop": ("sage-e", {"stop": "none"}),
     "sage-e, voi": ("sage-e", {"stop": "voi", "probe_cost": 0.005}),
     "sage-e, uniform": ("sage-e", {"stop": "none", "pick": "uniform"}),

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+
+from sagefl.runs.config import Execution, RunConfig
+from sagefl.runs.rundir import RunDirectory
+from sagefl.simulation.simulator import Simulator
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -41,6 +48,43 @@ def test_a_walk_passes_fewer_files_than_it_did(walk: str) -> None:
     files = re.findall(r"`([\w/]+\.py)`", passed)  # every file named there, not only the first of a row
     assert len(files) == len(set(files))
     assert 5 < len(files) < WALKS[walk]
+
+
+def test_a_round_really_passes_the_files_of_its_walk(tmp_path: Path) -> None:
+    """Traced in the second round of a small run, whose rule and engine are those that the page names."""
+    passed: set[str] = set()
+
+    class Watch:
+        """Watches from the end of one round to the end of the next."""
+
+        def start(self, config: RunConfig, first_round: int) -> None:
+            pass
+
+        def round(self, record: Mapping[str, Any]) -> None:
+            sys.setprofile(self.call if record["round"] == 0 else None)
+
+        def end(self, summary: Mapping[str, Any] | None) -> None:
+            sys.setprofile(None)
+
+        def call(self, frame: FrameType, event: str, argument: object) -> None:
+            passed.add(frame.f_code.co_filename)
+
+    config = RunConfig.parse(
+        {
+            "clients": 4,
+            "rounds": 3,
+            "model": {"name": "mlp", "options": {"hidden": 8}},
+            "training": {"max_batches": 1},
+            "topology": {"kind": "ring"},
+            "evaluation": {"every": 1, "subset": 50},
+            "method": {"id": "sage-os"},
+        }
+    )
+    Simulator(config, RunDirectory(tmp_path / "run"), Execution(engine="sequential"), callbacks=[Watch()]).run()
+    walk = HOUSE.partition("\n## A round of the simulator\n")[2].partition("\n##")[0]
+    named = re.findall(r"^\| `([\w/]+\.py)`", walk, flags=re.M)
+    assert len(named) > 10
+    assert not [name for name in named if str(ROOT / "src" / "sagefl" / name) not in passed]
 
 
 def test_the_table_of_changes_names_files_and_tests_that_exist() -> None:

@@ -16,7 +16,7 @@ from federation import Federation, in_thread, tiny, tiny_arrays
 from sagefl.node import account
 from sagefl.node.account import BLOCK, KeptAccount
 from sagefl.node.errors import Fault, NodeError
-from sagefl.node.gate import Call, Refusal
+from sagefl.node.gate import Caller, Refusal
 from sagefl.node.limits import Meter
 from sagefl.node.loop import Node
 from sagefl.node.service import PeerService
@@ -213,7 +213,7 @@ def test_near_copies_average_noise_away_and_the_budget_is_what_stops_it(federati
 
 
 def labels_told(service: PeerService, inputs: np.ndarray, digest: bytes) -> np.ndarray:
-    call = Call("mallory", Meter(service.published.limits), None)
+    call = Caller("mallory", Meter(service.published.limits), None)
     request = wire.ProbeRequest(count=len(inputs), inputs=inputs.astype("<f4").tobytes(), digest=digest)
     return np.frombuffer(service.Probe(request, call).answers, np.uint8)
 

@@ -20,7 +20,7 @@ from federation import NAMES, Federation
 from safetensors.torch import save
 
 from sagefl.node import deciding, identity, journal
-from sagefl.node.gate import Call
+from sagefl.node.gate import Caller
 from sagefl.node.limits import Meter
 from sagefl.node.loop import Node
 from sagefl.node.service import PeerService
@@ -49,7 +49,7 @@ class Base:
     def _call(self, method: str, request: Any) -> Any:
         self.calls.append(method)
         meter = Meter(self.honest.published.limits)
-        return getattr(self.honest, method)(request, Call("alice", meter, None))
+        return getattr(self.honest, method)(request, Caller("alice", meter, None))
 
     def Describe(self, request: Any, context: Any) -> Any:
         return self._call("Describe", request)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from test_kinship import CLIENTS, SAMPLES, planted
 
-from sagefl.runs.findings import Finding, known
+from sagefl.runs.findings import ScoutFinding, known
 from sagefl.runs.kinship import find_kin, nanmean
 from sagefl.runs.scouting import CALIBRATION, Cost, Pilot, Scouted, judge, judge_answers
 from sagefl.selection.registry import RECOMMENDED
@@ -151,7 +151,7 @@ def test_every_risk_of_the_map_has_an_interval_that_holds_as_often_as_it_says() 
         asked = rng.permutation(400)[:held]
         answers = everything[None, :, asked].astype(float).repeat(8, 0)
         answers[2, 5] = np.nan
-        finding = Finding(found, "made up", nanmean(answers, 2), counts=known(answers))
+        finding = ScoutFinding(found, "made up", nanmean(answers, 2), counts=known(answers))
         intervals = finding.document()["map_intervals"]
         assert intervals[2][5] is None
         outside += sum(not low <= p <= high for (low, high), p in zip(intervals[0], everything.mean(1), strict=True))

@@ -157,7 +157,7 @@ def test_unsorted_or_empty_schedule(cls: Any, schedule: Any, says: str) -> None:
         ({"loss_bound": float("inf")}, r"loss_bound \(M\) must be a finite number above 0, got inf"),
         ({"loss_bound": "1"}, r"loss_bound \(M\) must be a finite number above 0, got '1'"),
         ({"ties": "first"}, "ties must be one of random, lowest-index, got 'first'"),
-        ({"looks": "all"}, "looks must be one of nominal, feasible, got 'all'"),
+        ({"stages": "all"}, "stages must be one of nominal, feasible, got 'all'"),
         ({"radius": "wide"}, "radius must be one of printed, tight, got 'wide'"),
         ({"cost": "free"}, "cost must be one of incremental, cumulative, got 'free'"),
         ({"kind": "images"}, "kind must be one of labels, latents, probs, values, got 'images'"),

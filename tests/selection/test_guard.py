@@ -13,7 +13,7 @@ from scipy.stats import beta
 from sagefl.errors import UsageError
 from sagefl.selection.betting import BETS, shifted
 from sagefl.selection.explain import explain
-from sagefl.selection.guard import NOT_FINITE, Guard, Verdict
+from sagefl.selection.guard import NOT_FINITE, Guard, Judgement
 from sagefl.selection.outcome import Reason
 from sagefl.selection.pool import log_e_value
 
@@ -133,7 +133,7 @@ def test_a_server_that_adapts_to_the_verdicts_cannot_have_good_models_refused(an
 # What it says ---------------------------------------------------------------------------------------------------------
 
 
-def said(verdict: Verdict) -> list[str]:
+def said(verdict: Judgement) -> list[str]:
     return explain(verdict.outcome("server"), ["server"])
 
 

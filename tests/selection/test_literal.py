@@ -23,13 +23,14 @@ PAIRS: dict[str, tuple[type[Selector], Callable[[literal.Setting], literal.Decid
 }
 # Options of the rules and what they are called in the transcription.
 NAMES = {"probe_cost": "lam", "loss_bound": "M", "schedule": "schedule", "delta": "delta"}
-FLAGS = {"radius": "tight", "cost": "cumulative", "looks": "feasible", "ties": "lowest_index"}
+FLAGS = {"radius": "tight", "cost": "cumulative", "stages": "feasible", "ties": "lowest_index"}
 VALUES = {"tight": "tight", "cumulative": "cumulative", "feasible": "feasible", "lowest_index": "lowest-index"}
 
 
 def agree(id: str, losses: np.ndarray, seed: int, options: dict[str, Any]) -> Outcome:
     """Run both and compare everything a user can see."""
     cls, transcription = PAIRS[id]
+    assert options.keys() <= SageOS.options().keys()  # an option that no rule has would be left out of both
     known = {k: v for k, v in options.items() if k in cls.options()}
     wanted = {NAMES[k]: v for k, v in known.items() if k in NAMES}
     wanted |= {FLAGS[k]: v == VALUES[FLAGS[k]] for k, v in known.items() if k in FLAGS}
@@ -64,7 +65,7 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, int, dict[str, Any]]:
         "loss_bound": bound,
         "radius": draw(st.sampled_from(["printed", "tight"])),
         "cost": draw(st.sampled_from(["incremental", "cumulative"])),
-        "looks": draw(st.sampled_from(["nominal", "feasible"])),
+        "stages": draw(st.sampled_from(["nominal", "feasible"])),
         "ties": draw(st.sampled_from(["random", "lowest-index"])),
     }
     return steps * (bound / levels), draw(st.integers(0, 2**32 - 1)), options
@@ -96,7 +97,7 @@ def worlds(count: int, seed: int) -> Any:
             "probe_cost": float(rng.choice([0.0, 5e-4, 2e-3, 8e-3])),
             "radius": str(rng.choice(["printed", "tight"])),
             "cost": str(rng.choice(["incremental", "cumulative"])),
-            "looks": str(rng.choice(["nominal", "feasible"])),
+            "stages": str(rng.choice(["nominal", "feasible"])),
             "ties": str(rng.choice(["random", "lowest-index"])),
         }
         yield losses, case, options

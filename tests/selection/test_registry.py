@@ -13,6 +13,7 @@ import pytest
 from sagefl import AnchorQuery, LocalOnly, RandomGossip, SageNF, SageOS, SageOSTable, Selector, VanillaSage, make
 from sagefl import selector as by_id
 from sagefl import selectors as known
+from sagefl.methods import method
 
 PAPER = {
     "sage-os": SageOS,
@@ -57,12 +58,15 @@ def test_a_method_that_is_no_selector_is_refused_with_who_runs_it() -> None:
         ("zzz", {}, "unknown selector 'zzz'; known: "),
         ("sage-os", {"detla": 1}, "sage-os has no option 'detla', did you mean 'delta'.*options: loss_bound, kind"),
         ("rg", {"delta": 0.1}, "rg has no option 'delta'; options: none"),
+        ("rg", {"id": 1, "self": 2}, "rg has no option 'id'"),
         ("sage-os", {"delta": 2}, "delta must be"),
     ],
 )
 def test_mistakes_name_the_nearest(id: str, options: dict[str, float], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make(id, **options)
+    with pytest.raises(ValueError, match=r"has no option|unknown|must be"):
+        method(id, **options)
 
 
 def test_an_id_belongs_to_one_class() -> None:

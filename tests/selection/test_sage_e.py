@@ -11,8 +11,8 @@ from nulls import PATTERNS, differences, lower_limit, upper_limit
 
 from sagefl import Decision, Probe, Reason, SageE, SageETrim, make, replay
 from sagefl.selection.betting import BETS, Wealth, paired_differences, upper_bounds
-from sagefl.selection.predictive import Claim, _atoms, future_looks, more_evidence_pays
-from sagefl.selection.sage_e import Gate
+from sagefl.selection.predictive import Bet, _atoms, future_looks, more_evidence_pays
+from sagefl.selection.sage_e import Payoff
 from sagefl.selection.selector import Draws
 
 LEVEL = 0.999
@@ -268,7 +268,7 @@ def test_atoms_and_their_masses() -> None:
     assert masses == pytest.approx([1.25 + 2 * 0.25, 1.25 + 0.25, 2 * 1.25 + 0.25])
 
 
-def literal_pays(claim: Claim, price: float, looks: list[int], rng: np.random.Generator) -> bool:
+def literal_pays(claim: Bet, price: float, looks: list[int], rng: np.random.Generator) -> bool:
     """Rule B as it is written down: 2n atoms, nothing collapsed, no short cuts, not in logs."""
     y, n = claim.differences, len(claim.differences)
     atoms, kappa, samples = np.concatenate([y, -y]), 2, 64
@@ -290,7 +290,7 @@ def test_the_predictive_stop_is_rule_b(price: float, shift: float) -> None:
     """At prices where the random futures tip it either way: as often as the literal rule."""
     y = paired_differences(skewed(3, 0.3, 0.5, anchors=12, seed=5))[0]
     stakes = np.log1p(BETS[:, None] * (y - shift) / (1 + shift)).sum(axis=1)
-    claim, looks = Claim(y, stakes, log(20), 2 / 3, shift), [16, 24, 40]
+    claim, looks = Bet(y, stakes, log(20), 2 / 3, shift), [16, 24, 40]
     rng, runs = np.random.default_rng(1), 250
     fast = sum(more_evidence_pays(claim, price, looks, rng) for _ in range(runs))
     slow = sum(literal_pays(claim, price, looks, rng) for _ in range(runs))
@@ -302,7 +302,7 @@ def test_the_predictive_stop_is_rule_b(price: float, shift: float) -> None:
 def test_the_predictive_stop_follows_price_and_evidence() -> None:
     def pays(y: np.ndarray, price: float) -> bool:
         stakes = np.log1p(BETS[:, None] * y).sum(axis=1)
-        return more_evidence_pays(Claim(y, stakes, log(10), 0.5), price, [12, 24, 48], np.random.default_rng(2))
+        return more_evidence_pays(Bet(y, stakes, log(10), 0.5), price, [12, 24, 48], np.random.default_rng(2))
 
     winning, losing = np.array([1.0, 1, 0, 1, 0, 0, 1, 0]), -np.array([1.0, 1, 0, 1, 1, 0, 1, 1])
     assert pays(winning, 0.002)
@@ -551,10 +551,10 @@ def test_rounds_without_a_choice_leave_the_memory() -> None:
 
 
 def test_the_gate_opens_again_when_exploring_pays() -> None:
-    assert not Gate(total=0.01, probed=9).shut(Draws(1))
-    assert Gate(total=-0.1, probed=9).after(0.5).total > 0
-    assert not Gate(total=-0.1, probed=1).shut(Draws(1))  # still warming up
-    shut = sum(Gate(total=0.0, probed=9).shut(Draws(seed)) for seed in range(400))
+    assert not Payoff(total=0.01, probed=9).shut(Draws(1))
+    assert Payoff(total=-0.1, probed=9).after(0.5).total > 0
+    assert not Payoff(total=-0.1, probed=1).shut(Draws(1))  # still warming up
+    shut = sum(Payoff(total=0.0, probed=9).shut(Draws(seed)) for seed in range(400))
     assert lower_limit(shut, 400, LEVEL) < 0.95 < upper_limit(shut, 400, LEVEL)
 
 

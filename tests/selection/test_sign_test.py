@@ -50,13 +50,13 @@ def test_the_worst_p_value_is_the_largest_over_the_others() -> None:
     assert worst_p_value(wrong, 0) == pytest.approx(max(values))
 
 
-@pytest.mark.parametrize(("looks", "stages"), [("nominal", 4), ("feasible", 2)])
-def test_it_certifies_iff_every_p_value_is_small_enough(looks: str, stages: int) -> None:
+@pytest.mark.parametrize(("stages", "count"), [("nominal", 4), ("feasible", 2)])
+def test_it_certifies_iff_every_p_value_is_small_enough(stages: str, count: int) -> None:
     rng, seen = np.random.default_rng(2), set()
     for seed in range(60):
         losses = (rng.random((4, 40)) < np.array([0.15, 0.5, 0.5, 0.5])[:, None]).astype(float)
-        outcome = replay(SageEVanilla(looks=looks), losses, seed)  # type: ignore[arg-type]
-        level = 0.1 / (4 * stages)
+        outcome = replay(SageEVanilla(stages=stages), losses, seed)  # type: ignore[arg-type]
+        level = 0.1 / (4 * count)
         for stage in outcome.trace:
             first = losses[:, : stage.anchors]
             best = int(first.sum(axis=1).argmin())

@@ -45,7 +45,7 @@ def test_the_defaults_of_the_functions_are_the_papers() -> None:
     assert theory.radius(64, 6) == theory.radius(64, 6, stages=4, delta=0.1, loss_bound=1.0)
     assert SageOS() == SageOS(schedule=STAGES, delta=0.1, probe_cost=2e-3, loss_bound=1.0, radius="printed")
     assert SageOS().cost == "incremental"
-    assert SageOS().looks == "nominal"
+    assert SageOS().stages == "nominal"
     assert SageOS().ties == "random"
 
 

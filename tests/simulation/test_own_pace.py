@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import CrashError, config, differing, files, simulate, world
 
-from sagefl.clock import Call, Clockwork, Look, Script, Trained
+from sagefl.clock import Call, Clockwork, Script, TimedLook, Trained
 from sagefl.clock.network import NetworkError
 from sagefl.learning.population import Population
 from sagefl.learning.tasks import Answer, MixBlocks, Train, carry_out
@@ -110,7 +110,7 @@ class Literal:
             told = [carry_out([Answer(p, versions[p], 0, asked, probe.scoring)], self.bench)[0] for p in probe.peers]
             truth, n = own.dataset.train_y[asked], len(asked)
             there, back = n * own.sizes.anchor_input, n * own.sizes.answer(probe.scoring)
-            looks.append(Look(tuple(Call(p, there, back, n, fresh=False) for p in probe.peers)))
+            looks.append(TimedLook(tuple(Call(p, there, back, n, fresh=False) for p in probe.peers)))
             decision.answer(np.stack([probe.scoring.score(a, truth) for a in told]) * self.rule.bound)
         outcome = decision.outcome
         if outcome.state is not None:
@@ -120,7 +120,7 @@ class Literal:
         self._mix(
             k, turn, {} if pushes else outcome.weights or dict.fromkeys(outcome.peers, own.config.training.mixing)
         )
-        self.works.act(k, Script(tuple(looks), Look(tuple(moved)) if moved else None), at)
+        self.works.act(k, Script(tuple(looks), TimedLook(tuple(moved)) if moved else None), at)
         return outcome
 
     def _mix(self, k: int, turn: int, pulled: Mapping[Any, float]) -> None:

@@ -13,7 +13,7 @@ from sagefl.study import audit
 from sagefl.study.claims import Verdict
 from sagefl.study.judging import judge
 from sagefl.study.published import SEED, published
-from sagefl.study.results import Configuration, Result, Results
+from sagefl.study.results import Configuration, Result, ResultSet
 from sagefl.study.statements import STATEMENTS
 
 PAPER = published()
@@ -42,17 +42,17 @@ NUMBERS = {
 }
 
 
-def changed(change: Callable[[Configuration, str, dict[str, float]], None]) -> Results:
+def changed(change: Callable[[Configuration, str, dict[str, float]], None]) -> ResultSet:
     """The published tables, doctored."""
     rows = []
     for r in PAPER.rows:
         values = dict(r.values)
         change(r.configuration, r.method, values)
         rows.append(Result(r.configuration, r.method, SEED, values))
-    return Results(rows)
+    return ResultSet(rows)
 
 
-def verdicts(tables: Results) -> dict[str, Verdict]:
+def verdicts(tables: ResultSet) -> dict[str, Verdict]:
     return {j.claim.id: j.tables.verdict for j in judge(STATEMENTS, tables, None)}
 
 

@@ -25,14 +25,14 @@ from sagefl.study.claims import (
 from sagefl.study.judging import as_printed, judge
 from sagefl.study.measures import column, gap, matched, smallest_step, trend, win_share, wins
 from sagefl.study.published import published
-from sagefl.study.results import Configuration, Result, Results
+from sagefl.study.results import Configuration, Result, ResultSet
 from sagefl.study.statements import STATEMENTS
 
 PAPER = published()
 LEAD = gap("accuracy", "rg", "aq-128")
 
 
-def of(a: list[float], b: list[float], metric: str = "accuracy") -> Results:
+def of(a: list[float], b: list[float], metric: str = "accuracy") -> ResultSet:
     return results({"rg": {metric: a}, "aq-128": {metric: b}})
 
 
@@ -100,7 +100,7 @@ def everywhere(gaps: list[list[float]]) -> Finding:
                 Result(at, "rg", seed, {"accuracy": 0.5 + difference}),
                 Result(at, "aq-128", seed, {"accuracy": 0.5}),
             ]
-    return Everywhere("accuracy", "rg", ("aq-128",)).runs(Results(rows), PAPER)
+    return Everywhere("accuracy", "rg", ("aq-128",)).runs(ResultSet(rows), PAPER)
 
 
 def test_every_configuration_must_hold_for_all_to_hold() -> None:
@@ -132,7 +132,7 @@ def test_the_rule_errs_no_more_often_than_it_says() -> None:
 def test_configurations_that_only_some_seeds_have_are_left_out_and_counted() -> None:
     both = of([0.40, 0.41, 0.42], [0.30, 0.31, 0.32])
     extra = results({"rg": {"accuracy": [0.1]}, "aq-128": {"accuracy": [0.9]}}, Configuration("fmnist", "ba", 0.3))
-    found = Above(LEAD).runs(Results((*both.rows, *extra.rows)), PAPER)
+    found = Above(LEAD).runs(ResultSet((*both.rows, *extra.rows)), PAPER)
     assert found.verdict is Verdict.HOLDS
     assert found.scope == "1 of 12 configurations: fmnist/er/0.1; 3 seed(s)"
 
@@ -140,7 +140,7 @@ def test_configurations_that_only_some_seeds_have_are_left_out_and_counted() -> 
 def test_with_few_seeds_the_seed_with_most_configurations_is_described() -> None:
     one = of([0.40, 0.41], [0.30, 0.31])
     extra = results({"rg": {"accuracy": [0.1]}, "aq-128": {"accuracy": [0.9]}}, Configuration("fmnist", "ba", 0.3))
-    found = Above(LEAD).runs(Results((*one.rows, *extra.rows)), PAPER)
+    found = Above(LEAD).runs(ResultSet((*one.rows, *extra.rows)), PAPER)
     assert found.scope.startswith("2 of 12")
     assert found.leans is False
 
@@ -161,8 +161,8 @@ def test_several_tests_are_as_bad_as_the_worst() -> None:
 # On tables ----------------------------------------------------------------------------------------------------------
 
 
-def table(value: float) -> Results:
-    return Results([Result(AT, "rg", 0, {"accuracy": value})])
+def table(value: float) -> ResultSet:
+    return ResultSet([Result(AT, "rg", 0, {"accuracy": value})])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,8 @@ def test_ties_are_no_wins_and_half_a_share() -> None:
 
 def test_trends_and_matched_pairs() -> None:
     values = {("er", 0.05): 0.2, ("er", 0.1): 0.5, ("er", 0.3): 0.4, ("ba", 0.05): 0.1, ("ba", 0.3): 0.7}
-    ours = Results(Result(Configuration("fmnist", t, a), "sage-os", 1, {"cost_rg": v}) for (t, a), v in values.items())
+    cells = ((Configuration("fmnist", t, a), v) for (t, a), v in values.items())
+    ours = ResultSet(Result(at, "sage-os", 1, {"cost_rg": v}) for at, v in cells)
     found = {
         name: measure.at(ours, 1)
         for name, measure in {
@@ -209,7 +210,7 @@ def test_trends_and_matched_pairs() -> None:
 
 def test_two_results_for_one_cell_are_refused() -> None:
     with pytest.raises(ValueError, match=r"two results for fmnist/er/0\.1 rg seed 1"):
-        Results([Result(AT, "rg", 1, {}), Result(AT, "rg", 1, {})])
+        ResultSet([Result(AT, "rg", 1, {}), Result(AT, "rg", 1, {})])
 
 
 # The statements -----------------------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ def test_without_runs_every_run_verdict_is_missing_or_not_about_runs() -> None:
 def test_the_papers_own_tables_taken_as_runs_agree_with_the_paper() -> None:
     """Three identical 'seeds' of the published tables: claims the tables support must not fail by the run rule."""
     rows = [Result(r.configuration, r.method, seed, r.values) for seed in (1, 2, 3) for r in PAPER.rows]
-    judged = judge(STATEMENTS, PAPER, Results(rows))
+    judged = judge(STATEMENTS, PAPER, ResultSet(rows))
     wrong = [j.claim.id for j in judged if j.tables.verdict is Verdict.SUPPORTED and j.runs.verdict is Verdict.FAILS]
     assert wrong == []
     contradicted = {j.claim.id: j.runs.verdict for j in judged if j.tables.verdict is Verdict.CONTRADICTED}
@@ -240,15 +241,15 @@ def test_the_papers_own_tables_taken_as_runs_agree_with_the_paper() -> None:
 # One run a cell, as printed -------------------------------------------------------------------------------------------
 
 
-def everywhere_of(gaps: list[float]) -> Results:
+def everywhere_of(gaps: list[float]) -> ResultSet:
     """RG minus AQ-128, one run in each of the paper's configurations, as many as there are gaps."""
     rows = []
     for c, gap_ in zip(PAPER.configurations, gaps, strict=False):
         rows += [Result(c, "rg", 1, {"accuracy": 0.5 + gap_}), Result(c, "aq-128", 1, {"accuracy": 0.5})]
-    return Results(rows)
+    return ResultSet(rows)
 
 
-def printed(test: RunTest, ours: Results) -> Finding:
+def printed(test: RunTest, ours: ResultSet) -> Finding:
     return as_printed(test, ours, PAPER)
 
 
@@ -285,19 +286,19 @@ def test_several_tests_are_reproduced_together() -> None:
 def test_a_stand_in_for_a_data_set_reproduces_nothing() -> None:
     own = [r for r in PAPER.rows if r.configuration.dataset == "fmnist"]
     rows = [Result(r.configuration._replace(dataset="fmnist-mini"), r.method, 1, r.values) for r in own]
-    judged = judge(STATEMENTS, PAPER, Results(rows))
+    judged = judge(STATEMENTS, PAPER, ResultSet(rows))
     assert Verdict.REPRODUCED not in {j.printed.verdict for j in judged}
 
 
 def test_only_the_first_seed_counts_as_printed() -> None:
     rows = [*everywhere_of([0.01] * 12).rows, Result(PAPER.configurations[0], "rg", 2, {"accuracy": 0.1})]
     claim = Claim("x", "x", "x", Untestable("x"), Everywhere("accuracy", "rg", ("aq-128",)))
-    (judged,) = judge([claim], PAPER, Results(rows))
+    (judged,) = judge([claim], PAPER, ResultSet(rows))
     assert judged.printed.verdict is Verdict.REPRODUCED
 
 
 def test_the_published_tables_taken_as_one_run_reproduce_what_they_support() -> None:
-    judged = judge(STATEMENTS, PAPER, Results(Result(r.configuration, r.method, 1, r.values) for r in PAPER.rows))
+    judged = judge(STATEMENTS, PAPER, ResultSet(Result(r.configuration, r.method, 1, r.values) for r in PAPER.rows))
     wrong = [
         j.claim.id
         for j in judged

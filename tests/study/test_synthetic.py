@@ -9,7 +9,7 @@ import pytest
 
 from sagefl import SageE, SageOS, replay
 from sagefl.streams import stream
-from sagefl.study.synthetic import Neighbourhood, cells, neighbourhoods
+from sagefl.study.synthetic import SyntheticHood, cells, neighbourhoods
 
 
 def test_every_kind_of_world_in_some_fresh_ones() -> None:
@@ -34,14 +34,14 @@ def test_receivers_have_a_stage_of_anchors_and_true_risks() -> None:
 
 def test_losses_follow_the_risks_and_share_their_difficulty() -> None:
     error = np.array([[0.2, 0.9], [0.5, 0.5], [0.8, 0.1]])
-    hood = Neighbourhood(np.array([0.7, 0.3]), np.hstack([error, np.zeros((3, 8))]), 128)
-    hood = Neighbourhood(np.r_[hood.mix, np.zeros(8)], hood.error, 128)
+    hood = SyntheticHood(np.array([0.7, 0.3]), np.hstack([error, np.zeros((3, 8))]), 128)
+    hood = SyntheticHood(np.r_[hood.mix, np.zeros(8)], hood.error, 128)
     rng = np.random.default_rng(1)
     drawn = np.concatenate([hood.draw(rng) for _ in range(200)], axis=1)
     assert drawn.mean(axis=1) == pytest.approx(hood.risks, abs=0.015)
     assert hood.risks == pytest.approx(error @ [0.7, 0.3])
     # Given the class, two peers of error 1/2 err together as two normals of correlation .5 do: 1/4 + asin(.5)/(2 pi).
-    even = Neighbourhood(np.r_[1.0, np.zeros(9)], np.full((2, 10), 0.5), 128)
+    even = SyntheticHood(np.r_[1.0, np.zeros(9)], np.full((2, 10), 0.5), 128)
     both = np.concatenate([even.draw(rng) for _ in range(200)], axis=1).min(axis=0).mean()
     assert both == pytest.approx(1 / 4 + np.arcsin(0.5) / (2 * np.pi), abs=0.015)
 

@@ -10,7 +10,7 @@ from tiny_study import results
 
 from sagefl.study.published import published
 from sagefl.study.render import lines, to_csv, to_latex, to_markdown, to_rich
-from sagefl.study.results import Configuration, Result, Results
+from sagefl.study.results import Configuration, Result, ResultSet
 from sagefl.study.tables import Table, build_tables
 
 PAPER = published()
@@ -30,7 +30,7 @@ def named(tables: list[Table], name: str) -> Table:
 
 
 def test_the_published_tables_alone_are_the_papers() -> None:
-    tables = build_tables(Results(), PAPER)
+    tables = build_tables(ResultSet(), PAPER)
     assert [t.name for t in tables] == ["table1", "table2", "table3"]
     assert [len(t.columns) for t in tables] == [16, 10, 8]
     assert all(len(t.rows) == 12 and not t.has_measured for t in tables)
@@ -61,7 +61,7 @@ def test_both_readings_of_the_cost_rule_stand_beside_the_same_published_column()
 def test_means_are_taken_within_a_seed_and_published_ones_over_the_same_configurations() -> None:
     other = Configuration("fmnist", "ba", 0.3)
     rows = [*OURS.rows, *(Result(other, "rg", s, {"accuracy": 0.6 + 0.02 * s}) for s in (1, 2))]
-    table = named(build_tables(Results(rows), PAPER), "table1")
+    table = named(build_tables(ResultSet(rows), PAPER), "table1")
     column = next(i for i, c in enumerate(table.columns) if (c.method, c.metric) == ("rg", "accuracy"))
     mean = table.means[column]
     assert mean.measured is not None
@@ -72,7 +72,7 @@ def test_means_are_taken_within_a_seed_and_published_ones_over_the_same_configur
 
 def test_a_mean_over_configurations_that_no_seed_has_all_of_is_left_open() -> None:
     other = Configuration("fmnist", "ba", 0.3)
-    table = named(build_tables(Results([*OURS.rows, Result(other, "rg", 9, {"accuracy": 0.6})]), PAPER), "table1")
+    table = named(build_tables(ResultSet([*OURS.rows, Result(other, "rg", 9, {"accuracy": 0.6})]), PAPER), "table1")
     column = next(i for i, c in enumerate(table.columns) if (c.method, c.metric) == ("rg", "accuracy"))
     assert table.means[column].measured is None
 
@@ -92,7 +92,7 @@ def test_markdown_is_what_it_was() -> None:
 
 
 def test_latex_of_the_published_table_is_the_papers_row() -> None:
-    text = to_latex(named(build_tables(Results(), PAPER), "table3"))
+    text = to_latex(named(build_tables(ResultSet(), PAPER), "table3"))
     assert (
         r"FMNIST & SF & 0.05 & 39.23\% & 35.11\% & \textbf{21.68\%} & 25.6\% & 83.2\% & 26.4\% & 0.0\% & 22.5\%\\"
         in text

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sagefl.study.matrix import Cell
 from sagefl.study.paper import plan
-from sagefl.study.results import Configuration, Result, Results
+from sagefl.study.results import Configuration, Result, ResultSet
 
 AT = Configuration("fmnist", "er", 0.1)
 TINY = {
@@ -19,13 +19,13 @@ TINY = {
 METHODS = ("local", "rg", "aq-128", "sage-nf", "sage-vanilla", "sage-os", "sage-os-table")
 
 
-def results(values: Mapping[str, Mapping[str, Sequence[float]]], at: Configuration = AT) -> Results:
+def results(values: Mapping[str, Mapping[str, Sequence[float]]], at: Configuration = AT) -> ResultSet:
     """Results from {method: {metric: one value per seed}}."""
     rows = []
     for method, metrics in values.items():
         seeds = max(len(v) for v in metrics.values())
         rows += [Result(at, method, s + 1, {k: v[s] for k, v in metrics.items() if s < len(v)}) for s in range(seeds)]
-    return Results(rows)
+    return ResultSet(rows)
 
 
 def tiny_plan(**axes: Sequence[object]) -> list[Cell]:

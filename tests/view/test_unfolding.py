@@ -140,6 +140,19 @@ def test_without_losses_the_record_is_shown(tmp_path: Path) -> None:
     assert len(shown["stages"]) == 1
 
 
+def test_a_bug_in_a_rule_of_ours_is_not_taken_for_a_rule_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, method="sage-os", rounds=1)
+
+    def bug(self: SageOS) -> None:
+        raise TypeError("a bug of ours")
+
+    monkeypatch.setattr(SageOS, "__post_init__", bug)
+    with pytest.raises(TypeError, match="a bug of ours"):
+        unfold(Run(tmp_path), 0, 0)
+
+
 def test_torn_losses_are_said(tmp_path: Path) -> None:
     make_run(tmp_path, rounds=1)
     next((tmp_path / "losses").iterdir()).write_bytes(b"torn")

@@ -18,18 +18,18 @@ class BetterHalf(Selector):
     summary: ClassVar[str] = "ask about a few anchors, draw among the better half"
     evidence: ClassVar[str] = "answers to anchor inputs"
 
-    looks: int = option(8, "anchors to ask about", ge=1)
+    anchors: int = option(8, "anchors to ask about", ge=1)
 
     @property
     def reach(self) -> int:
         """The most anchors it ever asks about; what is recorded of a run reaches as far."""
-        return self.looks
+        return self.anchors
 
     def decide(self, hood: Hood, state, rng: Draws):
         """Yield requests for evidence, return an exchange. No files, no network, no global randomness."""
         if not hood.peers:
             return Exchange.none()
-        asked = min(self.looks, hood.anchors)
+        asked = min(self.anchors, hood.anchors)
         if asked == 0:
             return Exchange.gossip(rng.gossip(hood), Reason.NO_ANCHORS)
         losses = yield Probe(hood.peers, 0, asked)  # (peers x anchors), answered by whoever drives the decision

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..runs.config import Execution, RunConfig
 from ..runs.files import write_text
-from ..runs.findings import KEPT, Finding, find_in_runs, known
+from ..runs.findings import KEPT, ScoutFinding, find_in_runs, known
 from ..runs.kinship import nanmean
 from ..runs.scouting import judge
 from ..view.plain import plain, text
@@ -77,7 +77,7 @@ def scout_runs(folders: Sequence[Path]) -> Scouting:
     return Scouting(seen.found, seen.source, seen.risks, counts=seen.counts)
 
 
-class Scouting(Finding):
+class Scouting(ScoutFinding):
     """A verdict with what is behind it. It shows itself in a terminal and in a notebook."""
 
     @property

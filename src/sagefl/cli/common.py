@@ -99,7 +99,7 @@ def _unusable(error: OSError) -> str:
 
 
 def _noted(error: BaseException, message: str) -> str:
-    """With the notes, which say which task of whom it was."""
+    """The message with the notes of its error: which task failed, of which client and in which round."""
     return "\n".join([message, *getattr(error, "__notes__", ())])
 
 

@@ -142,12 +142,17 @@ def _priced(per_minute: float, name: str, clients: int | None, degree: int, anch
     return price
 
 
+def _heading(method: str, recorded: RecordedLosses) -> str:
+    peers, anchors = recorded.losses.shape
+    return f"{method} on {peers} peer{'s' * (peers != 1)}, {anchors} anchor{'s' * (anchors != 1)}"
+
+
 def _print_rounds(method: str, recorded: RecordedLosses, outcomes: Sequence[Outcome]) -> None:
     """A line per round: how far the proofs for and against each peer are, and what was decided."""
     from ..selection.explain import conclusion, stage_sentence
 
     out, peers = console(), recorded.peers
-    out.print(f"{method} on {len(peers)} peers, {recorded.losses.shape[1]} anchors, {len(outcomes)} rounds")
+    out.print(f"{_heading(method, recorded)}, {len(outcomes)} rounds")
     rows = []
     for number, outcome in enumerate(outcomes, 1):
         last = outcome.trace[-1] if outcome.trace else None
@@ -169,7 +174,7 @@ def _print_decision(method: str, recorded: RecordedLosses, outcome: Outcome) -> 
     from ..selection.explain import conclusion, stage_sentence
 
     out, peers = console(), recorded.peers
-    out.print(f"{method} on {len(peers)} peers, {recorded.losses.shape[1]} anchors")
+    out.print(_heading(method, recorded))
     if outcome.trace:
         looks = _looks(outcome.trace, peers, each=len(peers) <= MOST_PEERS)
         if out.measure(looks, options=out.options.update(max_width=WIDE)).maximum > out.width:

@@ -49,7 +49,7 @@ def grouped(command: Command) -> Command:
 
 
 @dataclass(frozen=True)
-class World:
+class WorldFlags:
     """The world of a run: a file, and flags on top of it."""
 
     config: Config = None
@@ -89,12 +89,12 @@ class World:
 
 
 @dataclass(frozen=True)
-class MeasuredWorld(World):
+class MeasuredWorldFlags(WorldFlags):
     """One that is measured as it goes."""
 
     eval_every: Annotated[int | None, typer.Option(help="Rounds between evaluations.")] = None
 
-    KEYS: ClassVar[dict[str, str]] = World.KEYS | {"eval_every": "evaluation.every"}
+    KEYS: ClassVar[dict[str, str]] = WorldFlags.KEYS | {"eval_every": "evaluation.every"}
 
 
 @dataclass(frozen=True)

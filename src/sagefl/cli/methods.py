@@ -55,10 +55,14 @@ def _print_whole(out: Console, name: str, found: type[Method]) -> None:
 
 
 def _facts(found: type[Method]) -> list[tuple[str, str]]:
-    facts = [("evidence", found.evidence), ("models merged / transferred", found.communication)]
-    if found.fidelity:  # a user's own may say nothing
-        facts.insert(0, ("fidelity", found.fidelity))
-    return [("paper", found.citation), *facts] if found.citation else facts
+    """What it says of itself; a user's own may say nothing."""
+    facts = {
+        "paper": found.citation,
+        "fidelity": found.fidelity,
+        "evidence": found.evidence,
+        "models merged / transferred": found.communication,
+    }
+    return [(label, text) for label, text in facts.items() if text]
 
 
 def _shown(default: Any) -> str:

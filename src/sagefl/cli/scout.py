@@ -11,13 +11,13 @@ import typer
 
 from ..errors import UsageError
 from .common import console, friendly_errors
-from .flags import How, World, grouped
+from .flags import How, WorldFlags, grouped
 
 
 @grouped
 def scout(
     *,
-    world: World,
+    world: WorldFlags,
     run: Annotated[
         list[Path] | None,
         typer.Option(

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..selection.registry import RECOMMENDED
 from ..settings import nested, number_list, option_name, parse_options, parse_value, split_list
 from .common import console, fail, friendly_errors, print_whole, table
-from .flags import Config, HowToRun, MeasuredWorld, Quiet, Set, grouped, resolve
+from .flags import Config, HowToRun, MeasuredWorldFlags, Quiet, Set, grouped, resolve
 
 if TYPE_CHECKING:
     from ..api.results import Results
@@ -33,7 +33,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Make runs anew, also where
 def run(
     *,
     method: Annotated[str | None, typer.Option(help="Method, with options as id:name=value:...")] = None,
-    world: MeasuredWorld,
+    world: MeasuredWorldFlags,
     out: Out = None,
     how: HowToRun,
     track: Track = None,
@@ -85,7 +85,7 @@ def compare(
     methods: Annotated[
         str, typer.Option(help="Comma-separated methods, options as id:name=value; file.py:Class is one of yours.")
     ] = COMPARED,
-    world: MeasuredWorld,
+    world: MeasuredWorldFlags,
     seeds: Annotated[
         str | None, typer.Option(help="Several seeds, as 1-5 or 1,4,9: means, spreads and paired differences.")
     ] = None,

@@ -7,16 +7,16 @@ downlinks, and a peer that is still training keeps those waiting that ask for it
 
 from .clockwork import Clockwork, Ended, Trained, play
 from .network import NETWORKS, Network, network
-from .script import Call, Look, Script, evidence, transfer
+from .script import Call, Script, TimedLook, evidence, transfer
 
 __all__ = [
     "NETWORKS",
     "Call",
     "Clockwork",
     "Ended",
-    "Look",
     "Network",
     "Script",
+    "TimedLook",
     "Trained",
     "evidence",
     "network",

@@ -31,7 +31,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Look:
+class TimedLook:
     """Calls that go out together, and what the client computes itself once all are answered."""
 
     calls: tuple[Call, ...]
@@ -42,11 +42,11 @@ class Look:
 class Script:
     """One client's decision and exchange."""
 
-    looks: tuple[Look, ...] = ()
-    exchange: Look | None = None
+    looks: tuple[TimedLook, ...] = ()
+    exchange: TimedLook | None = None
 
     @property
-    def steps(self) -> tuple[Look, ...]:
+    def steps(self) -> tuple[TimedLook, ...]:
         """All looks, the exchange last."""
         return self.looks if self.exchange is None else (*self.looks, self.exchange)
 
@@ -63,13 +63,13 @@ class Script:
     @classmethod
     def of(cls, plain: list[Any]) -> Script:
         """The inverse of `plain`."""
-        looks = [Look(tuple(Call(*call) for call in calls), home) for calls, home in plain[0]]
+        looks = [TimedLook(tuple(Call(*call) for call in calls), home) for calls, home in plain[0]]
         return cls(tuple(looks[:-1]), looks[-1]) if plain[1] else cls(tuple(looks))
 
 
 def evidence(
     request: Request, sizes: Sizes, inspected: Collection[Any] = (), samples: int = 0, old: Collection[Any] = ()
-) -> Look:
+) -> TimedLook:
     """The look that a request takes. `inspected`: models that are here already; `samples`: of the client, for those.
 
     `old` are peers that answer from an older model than that of this round, and so at once.
@@ -84,16 +84,16 @@ def evidence(
             for peer, n in zip(request.peers, asked, strict=True)
             if n
         ]
-        return Look(tuple(calls))
+        return TimedLook(tuple(calls))
     others = [peer for peer in request.peers if peer != ME]
     if isinstance(request, Inspect):
         moved = [Call(_number(p), 0, sizes.full_model, 0.0, p not in old) for p in others if p not in inspected]
-        return Look(tuple(moved), float(samples * len(request.entries)))
+        return TimedLook(tuple(moved), float(samples * len(request.entries)))
     size = sizes.reads.get(request.what, SCALAR)
-    return Look(tuple(Call(_number(p), 0, size, 0.0, p not in old) for p in others))
+    return TimedLook(tuple(Call(_number(p), 0, size, 0.0, p not in old) for p in others))
 
 
-def transfer(outcome: Outcome, traffic: Traffic, sizes: Sizes, old: Collection[Any] = ()) -> Look | None:
+def transfer(outcome: Outcome, traffic: Traffic, sizes: Sizes, old: Collection[Any] = ()) -> TimedLook | None:
     """The exchange that a decision ends with: models that are pulled or pushed and were not moved before."""
     moved = [peer for peer in outcome.peers if peer not in set(outcome.inspected)]
     if not moved:
@@ -103,7 +103,7 @@ def transfer(outcome: Outcome, traffic: Traffic, sizes: Sizes, old: Collection[A
     calls = [
         Call(_number(p), each if pushes else 0, 0 if pushes else each, 0.0, not pushes and p not in old) for p in moved
     ]
-    return Look(tuple(calls))
+    return TimedLook(tuple(calls))
 
 
 def _number(peer: Any) -> int:

@@ -1,7 +1,7 @@
 """What one sample's input is made of: an array of any shape and type, or several of them.
 
 Several arrays per sample, given by name (a mapping) or by place (a tuple), are kept as one array of records, so that
-whatever moves, deals or sends samples handles one array; what a model is given is taken apart again by `parts_of`.
+whatever moves, deals or sends samples handles one array; what a model is given is taken apart again by `record_parts`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..records import WIDE, Part, by_place, in_file, narrow, parts_of
+from ..records import WIDE, RecordPart, by_place, in_file, narrow, record_parts
 from .errors import DataError
 
 Inputs: TypeAlias = NDArray[Any]
@@ -30,15 +30,15 @@ ROWS = 4096  # samples looked at in one go, so that arrays in files need not fit
 
 def shape_of(x: Inputs) -> Shape:
     """What a model is told about one sample: its shape, or the shapes of its arrays by name or by place."""
-    parts = parts_of(x.dtype, x.shape[1:])
+    parts = record_parts(x.dtype, x.shape[1:])
     if x.dtype.fields is None:
         return parts[0].shape
     return tuple(p.shape for p in parts) if by_place(parts) else {p.name: p.shape for p in parts}
 
 
-def columns_of(x: Inputs) -> Iterator[tuple[Part, Inputs]]:
+def columns_of(x: Inputs) -> Iterator[tuple[RecordPart, Inputs]]:
     """Every array of the samples, with the samples first."""
-    for part in parts_of(x.dtype, x.shape[1:]):
+    for part in record_parts(x.dtype, x.shape[1:]):
         yield part, x if x.dtype.fields is None else x[part.name]
 
 

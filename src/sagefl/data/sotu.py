@@ -5,8 +5,8 @@ in files under the Public Domain Dedication and Licence. They are kept as one fi
 sagefl: 12 speakers with 400 windows each.
 
 A sample is a window of a speech, letter by letter, and the letter that comes next is its class: what a speaker's phone
-keyboard would learn. Letters are small, digits are one sign, everything rarer is a space. A speaker's windows are
-evenly spread over all that was said, at most `MOST` of them; every tenth is for testing.
+keyboard would learn. Letters are lower-case, all digits are one sign, everything rarer is a space. A speaker's windows
+are evenly spread over all that was said, at most `MOST` of them; every tenth is for testing.
 """
 
 from __future__ import annotations

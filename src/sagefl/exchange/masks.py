@@ -94,7 +94,7 @@ class SequentialMasked(Masked):
         self.fresh: dict[int, list[int]] = {}  # whose fresh blocks it takes this round
 
     def begin(self, tasks: Tasks, clients: int) -> None:
-        """As above; the order within rounds comes from the run's seed."""
+        """Draw and apply the masks; the order within rounds comes from the run's seed."""
         super().begin(tasks, clients)
         self.seed = tasks.map([ReadSeed(0)])[0]
 
@@ -130,7 +130,7 @@ class SequentialMasked(Masked):
         return mixes
 
     def traffic(self, client: int, outcome: Outcome, asked: Mapping[Scoring, int], sizes: Sizes) -> Traffic:
-        """As above, plus the blocks taken before training."""
+        """Every pulled block, and those taken before training."""
         mixed, fresh = super().traffic(client, outcome, asked, sizes), self.fresh.get(client, [])
         return replace(
             mixed,

@@ -21,13 +21,13 @@ from ..runs.rundir import RunDirectory
 from ..selection.guard import Guard
 from ..selection.outcome import Traffic
 from ..selection.selector import Hood
-from .mod import Judged
+from .mod import AuditEntry
 
 CLIENT, SERVER = 0, 1
 ROUNDS = "num-server-rounds"  # where Flower's templates keep it
 
 
-def enter(place: Path, context: Context, guard: Guard, rounds: int | None, judged: Judged) -> None:
+def enter(place: Path, context: Context, guard: Guard, rounds: int | None, judged: AuditEntry) -> None:
     """Add a client's verdict of one round to its record below `place`."""
     part = context.node_config.get("partition-id")
     directory = RunDirectory(place / (f"node-{context.node_id}" if part is None else f"client-{part}"))
@@ -44,7 +44,7 @@ def enter(place: Path, context: Context, guard: Guard, rounds: int | None, judge
             directory.finish({"method": "guard", **recorder.summary()})
 
 
-def _row(judged: Judged) -> dict[str, Any]:
+def _row(judged: AuditEntry) -> dict[str, Any]:
     hood = Hood((SERVER,), judged.verdict.stage.anchors, judged.round)
     outcome = judged.verdict.outcome(SERVER)
     return Decided(judged.round, CLIENT, hood, outcome, Traffic(models=judged.size, transferred=1)).row()

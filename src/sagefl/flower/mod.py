@@ -11,18 +11,18 @@ import numpy.typing as npt
 from flwr.app import ArrayRecord, Context, Message, MessageType, MetricRecord
 
 from ..errors import UsageError
-from ..selection.guard import NOT_FINITE, Guard, Verdict, bounded
+from ..selection.guard import NOT_FINITE, Guard, Judgement, bounded
 
 Losses = Callable[[ArrayRecord, Context], npt.ArrayLike]
 Mod = Callable[[Message, Context, Callable[[Message, Context], Message]], Message]
 MODEL, MEMORY = "sagefl.guard.model", "sagefl.guard"  # in the client's state
 
 
-class Judged(NamedTuple):
+class AuditEntry(NamedTuple):
     """A verdict and what the audit says besides."""
 
     round: int  # as the client counts, from 0
-    verdict: Verdict
+    verdict: Judgement
     size: int  # bytes of the received model
     kept: list[float]  # losses of the model that the client goes on with; empty while there is none
 
@@ -66,7 +66,7 @@ def guard(
             from .audit import enter
 
             memory, size = context.state[MEMORY], sum(array.numpy().nbytes for array in received.values())
-            enter(Path(audit), context, begun, rounds, Judged(memory["seen"] - 1, verdict, size, memory["losses"]))
+            enter(Path(audit), context, begun, rounds, AuditEntry(memory["seen"] - 1, verdict, size, memory["losses"]))
         if verdict.refused and MODEL in context.state:
             message.content[name] = _copied(context.state[MODEL])
         return call_next(message, context)
@@ -74,7 +74,7 @@ def guard(
     return judged
 
 
-def _judge(begun: Guard, received: ArrayRecord, context: Context, losses: Losses) -> Verdict:
+def _judge(begun: Guard, received: ArrayRecord, context: Context, losses: Losses) -> Judgement:
     """Judge, and remember in the client's state: how often, and the accepted model with its losses."""
     held: Any = context.state.get(MEMORY) or {"seen": 0, "judged": 0, "refused": 0, "losses": []}
     memory = dict(held)

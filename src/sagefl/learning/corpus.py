@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..records import Part, by_place, in_file, parts_of
+from ..records import RecordPart, by_place, in_file, record_parts
 from ..selection.own_loss import OwnLoss
 from .targets import Targets, targets_of
 
@@ -28,13 +28,13 @@ NARROWED = (torch.float64, torch.float16)  # as arrays in files may be
 class InputForm:
     """What a sample is made of; several arrays per sample lie in one row of bytes."""
 
-    parts: tuple[Part, ...] = ()  # none: as the tensors themselves say
+    parts: tuple[RecordPart, ...] = ()  # none: as the tensors themselves say
     several: bool = False
 
     @classmethod
     def of(cls, x: npt.NDArray[Any]) -> InputForm:
         """Of samples as a data set holds them."""
-        return cls(parts_of(x.dtype, x.shape[1:]), x.dtype.fields is not None)
+        return cls(record_parts(x.dtype, x.shape[1:]), x.dtype.fields is not None)
 
     def rows(self, x: npt.NDArray[Any]) -> Tensor:
         """Samples as one tensor, a row each."""
@@ -50,7 +50,7 @@ class InputForm:
         return tuple(found.values()) if by_place(self.parts) else found
 
 
-def _taken(rows: Tensor, part: Part) -> Tensor:
+def _taken(rows: Tensor, part: RecordPart) -> Tensor:
     size = part.dtype.itemsize * prod(part.shape)
     raw = rows[..., part.start : part.start + size].contiguous()
     kind = torch.from_numpy(np.empty(0, part.dtype)).dtype

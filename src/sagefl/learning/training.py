@@ -21,7 +21,7 @@ from .models import training_loss
 
 Optimizer = Literal["adam", "sgd"]
 Precision = Literal["float32", "bfloat16"]
-Part = Literal["body", "head"]
+Half = Literal["body", "head"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Alternating(LocalTraining):
 
     phases = 2
 
-    def __init__(self, first: Part = "body") -> None:
+    def __init__(self, first: Half = "body") -> None:
         self.first = first
 
     def columns(self, local: Local) -> slice:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..records import parts_of
+from ..records import record_parts
 from ..references import place
 from .corpus import model_input, sliced
 from .devices import one_thread
@@ -27,14 +27,14 @@ SAMPLES = 8
 
 
 @dataclass(frozen=True)
-class Trial:
+class BatchTrial:
     """What a batch showed."""
 
     state: tuple[str, ...]  # buffers that training changes
     lone: bool  # a single sample is no batch: some layer needs more
 
 
-def try_out(model: nn.Module, x: npt.NDArray[Any], y: npt.NDArray[Any], outputs: int) -> Trial:
+def try_out(model: nn.Module, x: npt.NDArray[Any], y: npt.NDArray[Any], outputs: int) -> BatchTrial:
     """Take one batch of training samples through forward, loss and backward of a copy of `model`."""
     copy, picked = copied(model), _telling(x)
     given, targets = model_input(x[picked]), torch.from_numpy(y[picked])
@@ -48,7 +48,7 @@ def try_out(model: nn.Module, x: npt.NDArray[Any], y: npt.NDArray[Any], outputs:
         _check_loss(copy, loss)
         _run(copy, x, lambda: torch.autograd.backward(loss))
         state = [n for n, b in copy.named_buffers() if n in before and not torch.equal(b, before[n])]
-        return Trial(tuple(state), _lone(copy, given, targets))
+        return BatchTrial(tuple(state), _lone(copy, given, targets))
 
 
 def _lone(model: nn.Module, given: Any, targets: Tensor) -> bool:
@@ -115,7 +115,7 @@ def _telling(x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _whole(x: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    for part in parts_of(x.dtype, x.shape[1:]):
+    for part in record_parts(x.dtype, x.shape[1:]):
         if part.dtype.kind in "iu" and not part.image:
             yield part.name, x if not part.name else x[part.name]
 

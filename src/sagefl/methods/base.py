@@ -56,7 +56,7 @@ class Method:
         if cls.__dict__.get("id"):
             Method.registered[cls.id] = cls
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, /, **options: Any) -> None:
         known = self.fields()
         for name in options:
             if name not in known:
@@ -93,7 +93,7 @@ class Method:
         return self
 
     def tell(self, helps: Helps) -> None:
-        """Told whom a client's peers help, which the simulator does for methods that need it and for no others."""
+        """Take in which peers help which client; the simulator tells methods that need it, and no others."""
 
     def make_exchange(self) -> ExchangeLayer:
         """What moves and how it merges; plain unless overridden."""
@@ -114,8 +114,8 @@ class Method:
 
     @classmethod
     def summary(cls) -> str:
-        """One line for lists: the first of the class's docstring; of a plain selector, its summary."""
-        return (cls.__doc__ or cls.rule.summary).strip().partition("\n")[0]
+        """One line for lists: the first of the docstring; of a plain selector its summary, if it has one."""
+        return (cls.__doc__ or cls.rule.summary or cls.rule.__doc__ or "").strip().partition("\n")[0]
 
     @classmethod
     def description(cls) -> str:
@@ -146,7 +146,7 @@ def method_class(id: str) -> type[Method]:
     return known[id]
 
 
-def method(id: str, **options: Any) -> Method:
+def method(id: str, /, **options: Any) -> Method:
     """A method by id with options."""
     with watched(f"method {id}"):
         return build(method_class(id), options)

@@ -30,7 +30,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..learning.training import Alternating, LocalTraining, Part
+from ..learning.training import Alternating, Half, LocalTraining
 from ..selection import ME, Deciding, Draws, Exchange, Hood, Probe, Read, Reason, Selector, State, option
 from ..selection.ranking import best, cosines
 from ..selection.requests import Array, Peer
@@ -109,7 +109,7 @@ class PFedDST(Method):
         """What PFedDST adds to its rule."""
 
         alternate: bool = option(True, "train one part at a time, a pass over the data each")
-        first: Part = option("head", "which part trains first: head fits the merged body | body as printed")
+        first: Half = option("head", "which part trains first: head fits the merged body | body as printed")
 
     options: Options
 

@@ -21,10 +21,10 @@ from ..runs.sections import (
     EvaluationConfig,
     MethodConfig,
     ModelConfig,
+    PrivacyConfig,
     TopologyConfig,
     TrainingConfig,
 )
-from ..runs.sections import PrivacyConfig as RunPrivacy
 from ..selection.private import RandomisedResponse
 from .errors import NodeError
 from .identity import NAME
@@ -95,7 +95,7 @@ class ServeConfig(ConfigSection):
     )
 
 
-class PrivacyConfig(ConfigSection):
+class NodePrivacyConfig(ConfigSection):
     """Randomised response on labels: how this node answers, and how it expects its neighbours to."""
 
     mechanism: Literal["none", "k-rr", "bitwise"] = Field(default="none", description="how labels are perturbed")
@@ -108,7 +108,7 @@ class PrivacyConfig(ConfigSection):
     )
 
     @model_validator(mode="after")
-    def _bounded(self) -> PrivacyConfig:
+    def _bounded(self) -> NodePrivacyConfig:
         if self.mechanism != "none" and self.budget is None:
             raise ValueError(
                 "privacy.budget is missing: epsilon adds up over answers, so say after how much of it a neighbour gets "
@@ -175,7 +175,7 @@ class NodeConfig(ConfigSection):
     acceptance: AcceptanceConfig = AcceptanceConfig()
     serve: ServeConfig = ServeConfig()
     limits: Limits = Limits()
-    privacy: PrivacyConfig = PrivacyConfig()
+    privacy: NodePrivacyConfig = NodePrivacyConfig()
     metrics: MetricsConfig = MetricsConfig()
     keeper: KeeperConfig | None = Field(default=None, description="where it hears of its neighbours; none: from here")
     neighbours: dict[str, NeighbourConfig] = Field(default_factory=dict, description="by certificate name")
@@ -247,9 +247,9 @@ class NodeConfig(ConfigSection):
             privacy=self._run_privacy(),
         )
 
-    def _run_privacy(self) -> RunPrivacy:
+    def _run_privacy(self) -> PrivacyConfig:
         p = self.privacy
-        return RunPrivacy() if p.mechanism == "none" else RunPrivacy(epsilon=p.epsilon, mechanism=p.mechanism)
+        return PrivacyConfig() if p.mechanism == "none" else PrivacyConfig(epsilon=p.epsilon, mechanism=p.mechanism)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

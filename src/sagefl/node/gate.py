@@ -49,7 +49,7 @@ def refuse(code: grpc.StatusCode, why: str, kind: str = "bad-request") -> NoRetu
 
 
 @dataclass(frozen=True)
-class Call:
+class Caller:
     """One admitted call: who is calling, and the caller's meter."""
 
     peer: str
@@ -107,7 +107,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
         return self.identity.judge_pem(pems[0], allowed)
 
     @contextmanager
-    def _admitted(self, method: str, messages: Iterator[bytes], context: Any) -> Iterator[tuple[Call, bytes]]:
+    def _admitted(self, method: str, messages: Iterator[bytes], context: Any) -> Iterator[tuple[Caller, bytes]]:
         """A call whose caller is a neighbour within its limits, and its message; whatever fails ends the call."""
         try:
             peer = self.caller(context, method)
@@ -119,7 +119,7 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[misc]
                     refuse(grpc.StatusCode.FAILED_PRECONDITION, f"{peer} {why}", "other-protocol")
                 raw = self._message(messages, context)
                 meter.spend(len(raw))
-                yield Call(peer, meter, context), raw
+                yield Caller(peer, meter, context), raw
         except Exception as error:
             self._turn_away(method, context, error)
 

@@ -19,12 +19,12 @@ from ..learning.corpus import model_input
 from ..learning.layout import Layout
 from ..learning.sketch import count_sketch
 from ..learning.tasks import MODEL_PARTS
-from ..records import parts_of, type_of
+from ..records import record_parts, type_of
 from ..selection.private import PrivateAnswers, perturbed
 from ..selection.scoring import Outputs, Scoring, sent_as
 from .account import KeptAccount
 from .errors import NodeError
-from .gate import Call, Gate, refuse
+from .gate import Caller, Gate, refuse
 from .identity import Identity
 from .limits import KEEPALIVE, WINDOW, Limits
 from .snapshots import Answering, Snapshot, Snapshots
@@ -88,7 +88,7 @@ class PeerService:
         self._counted: dict[str, dict[bytes, set[bytes]]] = {}  # receiver -> snapshot -> inputs answered
         self._lock = threading.Lock()
 
-    def Describe(self, request: wire.DescribeRequest, call: Call) -> wire.Description:  # noqa: N802
+    def Describe(self, request: wire.DescribeRequest, call: Caller) -> wire.Description:  # noqa: N802
         """What this node publishes, and its limits."""
         p = self.published
         newest = p.snapshots.find()
@@ -107,7 +107,7 @@ class PeerService:
             protocol=PROTOCOL,
         )
 
-    def Probe(self, request: wire.ProbeRequest, call: Call) -> wire.ProbeAnswer:  # noqa: N802
+    def Probe(self, request: wire.ProbeRequest, call: Caller) -> wire.ProbeAnswer:  # noqa: N802
         """Answers to anchor inputs."""
         p = self.published
         form = self._form(request.kind)
@@ -122,17 +122,17 @@ class PeerService:
             form = perturbed(form, p.private.mechanism)
         return wire.ProbeAnswer(digest=snapshot.digest, answers=form.encode(answers, p.outputs))
 
-    def Pull(self, request: wire.PullRequest, call: Call) -> Iterator[wire.Chunk]:  # noqa: N802
+    def Pull(self, request: wire.PullRequest, call: Caller) -> Iterator[wire.Chunk]:  # noqa: N802
         """The shared block of a snapshot."""
         yield from self._chunks(self._snapshot(request.digest).block, call)
 
-    def Inspect(self, request: wire.PullRequest, call: Call) -> Iterator[wire.Chunk]:  # noqa: N802
+    def Inspect(self, request: wire.PullRequest, call: Caller) -> Iterator[wire.Chunk]:  # noqa: N802
         """The whole model of a snapshot."""
         if not self.published.inspect:
             refuse(grpc.StatusCode.FAILED_PRECONDITION, "this node does not serve full models (serve.inspect = false)")
         yield from self._chunks(self._snapshot(request.digest).whole, call)
 
-    def Read(self, request: wire.ReadRequest, call: Call) -> wire.Reading:  # noqa: N802
+    def Read(self, request: wire.ReadRequest, call: Caller) -> wire.Reading:  # noqa: N802
         """A small published value."""
         what, p = request.what, self.published
         if what not in p.reads:
@@ -141,12 +141,12 @@ class PeerService:
         values = self._reading(what, self._snapshot(request.digest))
         return wire.Reading(values=np.asarray(values, dtype="<f4").tobytes())
 
-    def Health(self, request: wire.HealthRequest, call: Call) -> wire.HealthReport:  # noqa: N802
+    def Health(self, request: wire.HealthRequest, call: Caller) -> wire.HealthReport:  # noqa: N802
         """Whether this node is there."""
         p = self.published
         return wire.HealthReport(serving=not p.closing, round=p.round, ready=p.ready)
 
-    def Check(self, request: wire.HealthCheck, call: Call) -> wire.HealthStatus:  # noqa: N802
+    def Check(self, request: wire.HealthCheck, call: Caller) -> wire.HealthStatus:  # noqa: N802
         """The standard health service: "" and "live" while the process answers, "ready" while it can do its work."""
         p = self.published
         states = {"": not p.closing, "live": not p.closing, "ready": p.ready}
@@ -190,13 +190,13 @@ class PeerService:
             refuse(grpc.StatusCode.INVALID_ARGUMENT, why)
         kind = type_of(p.dtype)
         flat = np.frombuffer(request.inputs, kind.newbyteorder("<")).astype(kind)
-        parts = parts_of(kind, p.input_shape)
+        parts = record_parts(kind, p.input_shape)
         floats = [flat[part.name] if part.name else flat for part in parts if part.dtype.kind == "f"]
         if not all(np.isfinite(values).all() for values in floats):
             refuse(grpc.StatusCode.INVALID_ARGUMENT, "inputs hold NaN or infinity")
         return flat.reshape(request.count, *p.input_shape)
 
-    def _chunks(self, content: bytes, call: Call) -> Iterator[wire.Chunk]:
+    def _chunks(self, content: bytes, call: Caller) -> Iterator[wire.Chunk]:
         if len(content) > self.published.limits.model_bytes:
             refuse(grpc.StatusCode.FAILED_PRECONDITION, f"this model takes {len(content)} bytes, above the limit")
         call.meter.spend(len(content))
@@ -316,7 +316,7 @@ def _health(service: PeerService) -> Any:
 
 
 def as_seen(inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Inputs as the model sees them, a row each: what it cannot tell apart is the same question."""
+    """Inputs as the model sees them, a row each: two that it cannot tell apart are one question."""
     given = model_input(inputs)
     several = given.values() if isinstance(given, dict) else given
     parts = [given] if isinstance(given, torch.Tensor) else [tensor.flatten(1) for tensor in several]

@@ -76,7 +76,8 @@ def address(config: RunConfig) -> str:
 def is_older(held: str, config: RunConfig) -> bool:
     """Whether an address may belong to this config under code that has changed since.
 
-    Lower results versions are tried one by one; what a user's own code was is not known: there it may.
+    Lower results versions are tried one by one. What a user's own code was before is not known, so with any of it the
+    answer is yes.
     """
     parts = made_of(config)
     if any(VERSION not in digests for digests in parts.values()):

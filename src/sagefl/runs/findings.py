@@ -19,7 +19,7 @@ from .files import RunError, folders_in
 from .intervals import estimate, mean_interval
 from .kinship import nanmean
 from .recorded_answers import recorded_answers
-from .scouting import Need, Pilot, Scouted, Verdict, judge_answers
+from .scouting import Need, Pilot, Scouted, ScoutVerdict, judge_answers
 
 KEPT = "scout.json"
 LARGEST = 64 * 2**20  # bytes of a sheet; none of ours is as large
@@ -27,7 +27,7 @@ ARMS = {"at home": "local", "with kin": "within", "gossip": "gossip"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Finding:
+class ScoutFinding:
     """A verdict with what is behind it."""
 
     found: Scouted
@@ -113,11 +113,11 @@ def arm(pilot: Pilot, name: str) -> dict[str, Any]:
     return {"name": name, "mean": seen.mean, "low": low, "high": high}
 
 
-def find_in_runs(folders: Sequence[Path], source: str | None = None) -> Finding:
+def find_in_runs(folders: Sequence[Path], source: str | None = None) -> ScoutFinding:
     """Judge by the losses that a run, or several nodes, recorded."""
     held = recorded_answers(folders)
     found = judge_answers(held.answers, held.harm, held.first_round)
-    return Finding(found, source or held.source, nanmean(held.answers, 2), counts=known(held.answers))
+    return ScoutFinding(found, source or held.source, nanmean(held.answers, 2), counts=known(held.answers))
 
 
 def known(answers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64] | None:
@@ -167,7 +167,7 @@ def _is_sheet(sheet: Any) -> bool:
         and _are_intervals(sheet.get("map_intervals"), len(groups))
         and arms
         and words
-        and sheet["verdict"] in get_args(Verdict)
+        and sheet["verdict"] in get_args(ScoutVerdict)
     )
 
 

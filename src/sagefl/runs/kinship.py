@@ -3,8 +3,8 @@
 The gap of a pair is the error of the peer's model minus that of one's own, on one's own samples. Clients that hold
 other classes err on each other's samples without being of another kind, so what label shares explain is taken out
 first: a straight line over their overlap. What is left is about the same for all pairs within a group, and lower than
-between groups. The number of groups is the one that predicts the other half of the samples best; how sure one can be,
-is how well the two halves agree.
+between groups. The number of groups is the one that predicts the other half of the samples best; how well the two
+halves agree says how sure one can be.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def partitions(gaps: Floats) -> dict[int, Labels]:
 
 
 def adjusted_rand(one: Labels, two: Labels) -> float:
-    """How far two partitions agree about pairs: 1 if they are the same, 0 in the mean if they have nothing to do.
+    """How far two partitions agree about pairs: 1 if they are the same, 0 on average if they are unrelated.
 
     >>> adjusted_rand(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]))
     1.0

@@ -25,7 +25,7 @@ from .intervals import estimate
 from .kinship import Kinship, find_kin, nanmean
 
 Floats = npt.NDArray[np.float64]
-Verdict = Literal["choose", "gossip", "home", "unsure"]
+ScoutVerdict = Literal["choose", "gossip", "home", "unsure"]
 
 PAYS = 0.015  # a difference from which on it is worth acting
 OPEN = 0.05  # a difference that must be ruled out before there is nothing to choose
@@ -122,7 +122,7 @@ class Need(NamedTuple):
 class Scouted:
     """A verdict, and the figures behind it."""
 
-    verdict: Verdict
+    verdict: ScoutVerdict
     sentence: str
     kinship: Kinship
     headroom: Range | None = None  # of the better of kin and home over gossip, at the end of a run; None: unknown
@@ -185,7 +185,7 @@ def _projected(which: str, pilot: Pilot, differences: Floats) -> Range:
     return how.project(seen.mean, seen.standard_error or abs(seen.mean))
 
 
-def _verdict(grouped: bool, seen: Range) -> Verdict:
+def _verdict(grouped: bool, seen: Range) -> ScoutVerdict:
     if seen.expected >= PAYS and (grouped or seen.low > 0):  # groups that both halves show are no chance
         return "choose" if grouped else "home"
     return "gossip" if seen.expected < PAYS and seen.high < OPEN else "unsure"
@@ -268,7 +268,7 @@ def _word(number: int) -> str:
     return WORDS[number] if number < len(WORDS) else str(number)
 
 
-def _advice(pilot: Pilot, verdict: Verdict) -> tuple[str, ...]:
+def _advice(pilot: Pilot, verdict: ScoutVerdict) -> tuple[str, ...]:
     """Whom to connect: clients that have kin somewhere, but none among their neighbours."""
     if verdict not in ("choose", "home") or pilot.kinship.between is None:
         return ()

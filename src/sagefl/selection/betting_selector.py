@@ -19,7 +19,7 @@ import numpy as np
 from .betting import Wealth, margin_shift, paired_differences, shifted, threshold, worth_stopping
 from .options import option
 from .outcome import CONTINUE, Exchange, Fired, Reason, Stage, State
-from .predictive import Claim, future_looks, more_evidence_pays
+from .predictive import Bet, future_looks, more_evidence_pays
 from .requests import Array, Probe
 from .selector import Deciding, Draws, Hood, ProbingSelector
 from .staged import halved
@@ -83,10 +83,10 @@ class Evidence:
         """The estimated advantage of one peer over a random draw."""
         return (self.degree - 1) / self.degree * float(self.differences[peer].mean())
 
-    def claim(self, peer: int, gain: float) -> Claim:
+    def claim(self, peer: int, gain: float) -> Bet:
         """The bet on one peer, for the predictive stop; certifying it gains `gain * E Y`."""
         y = self.sign * self.differences[peer]
-        return Claim(y, self.wealth.stakes[:, peer], self.needed, gain, self.shift)
+        return Bet(y, self.wealth.stakes[:, peer], self.needed, gain, self.shift)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class BettingSelector(ProbingSelector):
         """Whether the claims proven so far end the decision."""
 
     @abstractmethod
-    def candidate(self, seen: Evidence, rng: Draws) -> Claim:
+    def candidate(self, seen: Evidence, rng: Draws) -> Bet:
         """The claim that the predictive stop asks about."""
 
     @abstractmethod

@@ -29,6 +29,7 @@ class EpidemicLearning(Selector):
 
     id: ClassVar[str] = "epidemic"
     summary: ClassVar[str] = "Send to s nodes drawn anew every round, average what arrives (EL-Local)."
+    evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "s / s, pushed"
     pushes: ClassVar[bool] = True
     fidelity: ClassVar[str] = "adapted: draws are among neighbours (the paper: among all), heads stay local"

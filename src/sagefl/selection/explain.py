@@ -20,7 +20,11 @@ def stage_sentence(stage: Stage, peers: Sequence[Peer]) -> str:
     if stage.test == "guard":
         return f"{stage.anchors} anchors: {_guarded(stage)}." if stage.anchors else "The model is not finite: refused."
     parts = [_leaders(stage, peers), _certificate(stage, peers), _price(stage), _end(stage)]
-    asked = f"{stage.anchors} anchors" if stage.anchors or stage.test != "memory" else "Nothing asked"
+    asked = (
+        f"{stage.anchors} anchor{'s' * (stage.anchors != 1)}"
+        if stage.anchors or stage.test != "memory"
+        else "Nothing asked"
+    )
     return f"{asked}: {'; '.join(part for part in parts if part)}."
 
 

@@ -45,7 +45,7 @@ from .requests import Array, Peer
 TEST = "guard"
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """What became of a received model."""
 
     refused: bool
@@ -59,7 +59,7 @@ class Verdict(NamedTuple):
         return Outcome(taken, False, reason, anchors=n, evaluations=n, inspected=(sender,), trace=(self.stage,))
 
 
-NOT_FINITE = Verdict(True, Stage(0, Reason.HOME, TEST))
+NOT_FINITE = Judgement(True, Stage(0, Reason.HOME, TEST))
 """On a model with infinite or undefined numbers, which needs no evidence."""
 
 
@@ -89,7 +89,7 @@ class Guard:
         """Log-wealth that refuses the next model."""
         return -log(self.level)
 
-    def judge(self, accepted: npt.ArrayLike | None, received: npt.ArrayLike) -> tuple[Guard, Verdict]:
+    def judge(self, accepted: npt.ArrayLike | None, received: npt.ArrayLike) -> tuple[Guard, Judgement]:
         """Judge a received model by both models' losses in [0, 1], anchor by anchor in the same order.
 
         The first one, with none accepted before it, is accepted unjudged. A loss that is not a number counts as 1: a
@@ -97,7 +97,7 @@ class Guard:
         """
         new = bounded(received)
         if accepted is None:
-            return self, Verdict(False, Stage(new.size, Reason.ONLY, TEST, risks=(float(new.mean()),)))
+            return self, Judgement(False, Stage(new.size, Reason.ONLY, TEST, risks=(float(new.mean()),)))
         old = bounded(accepted)
         if old.shape != new.shape:
             raise UsageError(
@@ -117,7 +117,7 @@ class Guard:
             threshold=self.needed,
         )
         after = replace(self, judged=self.judged + 1, refused=self.refused + int(refused))
-        return after, Verdict(refused, stage)
+        return after, Judgement(refused, stage)
 
 
 def bounded(losses: npt.ArrayLike) -> Array:

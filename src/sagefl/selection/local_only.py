@@ -16,6 +16,7 @@ class LocalOnly(Selector):
     id: ClassVar[str] = "local"
     summary: ClassVar[str] = "never exchanges: local training alone"
     fidelity: ClassVar[str] = "as published: the SAGE paper's baseline"
+    evidence: ClassVar[str] = "none"
     communication: ClassVar[str] = "0 / 0"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:

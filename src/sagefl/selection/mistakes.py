@@ -90,7 +90,7 @@ def _check_declared(probe: Probe, selector: Selector) -> None:
 
 
 def check_exchange(exchange: Any, selector: Selector, known: Collection[Peer]) -> None:
-    """Refuse an exchange with nobody knows whom, for no known reason, or one whose weights make no mix."""
+    """Refuse an exchange with a stranger or for an unknown reason, and weights that make no mix."""
     name = type(selector).__name__
     if not isinstance(exchange, Exchange):
         raise TypeError(f"{name}.decide returned {exchange!r}, not an Exchange")

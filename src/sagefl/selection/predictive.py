@@ -24,7 +24,7 @@ FAR_BEYOND = 600.0  # a log-wealth whose exponential is still a number
 
 
 @dataclass(frozen=True)
-class Claim:
+class Bet:
     """What is bet on about one peer."""
 
     differences: Array  # y_1..y_n
@@ -44,7 +44,7 @@ def future_looks(ahead: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ahead[i] for i in sorted(set(at.tolist())))
 
 
-def more_evidence_pays(claim: Claim, price: float, looks: Sequence[int], rng: np.random.Generator) -> bool:
+def more_evidence_pays(claim: Bet, price: float, looks: Sequence[int], rng: np.random.Generator) -> bool:
     """Whether some future look has a positive expected value.
 
     V(n') = mean over futures of (gain E y 1{certified at n'}) - price (n' - n), `price` being that of one anchor. The

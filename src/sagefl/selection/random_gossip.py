@@ -16,6 +16,7 @@ class RandomGossip(Selector):
     id: ClassVar[str] = "rg"
     summary: ClassVar[str] = "one uniformly drawn neighbour, no evidence"
     fidelity: ClassVar[str] = "as published: the SAGE paper's baseline"
+    evidence: ClassVar[str] = "none"
 
     def decide(self, hood: Hood, state: State, rng: Draws) -> Deciding:
         """Draw one neighbour at random."""

@@ -72,7 +72,7 @@ def selector(id: str) -> type[Selector]:
     return known[id]
 
 
-def make(id: str, **options: Any) -> Selector:
+def make(id: str, /, **options: Any) -> Selector:
     """A selector by id with options; unknown options name the nearest one."""
     return _with_options(id, selector(id), options)
 

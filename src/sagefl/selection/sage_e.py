@@ -24,7 +24,7 @@ from .betting_selector import BettingSelector, Evidence
 from .options import option
 from .outcome import Exchange, Reason, Stage, State
 from .pool import draw_asked
-from .predictive import Claim
+from .predictive import Bet
 from .requests import Array, Probe
 from .selector import Draws, Hood
 
@@ -54,7 +54,7 @@ class SageE(BettingSelector):
     def without_probing(self, hood: Hood, state: State, rng: Draws) -> Exchange | None:
         """As for every betting rule; and where the gate is shut, gossip."""
         exchange = super().without_probing(hood, state, rng)
-        if exchange is None and self.gate and Gate.of(state).shut(rng):
+        if exchange is None and self.gate and Payoff.of(state).shut(rng):
             return Exchange.gossip(rng.gossip(hood), Reason.GATED)
         return exchange
 
@@ -66,7 +66,7 @@ class SageE(BettingSelector):
         """Whether anybody is certified."""
         return bool(seen.proven())
 
-    def candidate(self, seen: Evidence, rng: Draws) -> Claim:
+    def candidate(self, seen: Evidence, rng: Draws) -> Bet:
         """The leader's claim; taking it gains its advantage, (d-1)/d E Y."""
         return seen.claim(self.leader(seen, rng), (seen.degree - 1) / seen.degree)
 
@@ -80,7 +80,7 @@ class SageE(BettingSelector):
         """A certified peer, or gossip; the gate remembers what the decision was worth."""
         chosen = self.chosen(seen, rng) if why is Reason.CERTIFIED else None
         worth = (0.0 if chosen is None else self.loss_bound * seen.advantage(chosen)) - self.probe_cost * seen.spent
-        memory = Gate.of(state).after(worth).state() if self.gate else None
+        memory = Payoff.of(state).after(worth).state() if self.gate else None
         if chosen is None:
             return Exchange.gossip(rng.gossip(hood), why, trace, memory)
         return Exchange.select(hood.peers[chosen], why, trace, memory)
@@ -112,7 +112,7 @@ class SageE(BettingSelector):
 
 
 @dataclass(frozen=True)
-class Gate:
+class Payoff:
     """Whether probing has paid at this client: the discounted sum of what its probed decisions were worth.
 
     Its sign is that of the discounted mean, which is all the gate looks at. Rounds that bought no evidence (gated, no
@@ -127,7 +127,7 @@ class Gate:
     WARM_UP: ClassVar[int] = 2
 
     @classmethod
-    def of(cls, state: State) -> Gate:
+    def of(cls, state: State) -> Payoff:
         """Read it from a client's state."""
         return cls(state.get("gate_total", 0.0), state.get("gate_probed", 0))
 
@@ -141,6 +141,6 @@ class Gate:
             return False
         return bool(rng("gate").random() >= self.EXPLORE)
 
-    def after(self, worth: float) -> Gate:
+    def after(self, worth: float) -> Payoff:
         """The memory after a probed round."""
-        return Gate(self.DECAY * self.total + worth, self.probed + 1)
+        return Payoff(self.DECAY * self.total + worth, self.probed + 1)

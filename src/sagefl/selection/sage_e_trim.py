@@ -19,7 +19,7 @@ import numpy as np
 
 from .betting_selector import ALIKE, BettingSelector, Evidence
 from .outcome import Exchange, Reason, Stage, State
-from .predictive import Claim
+from .predictive import Bet
 from .selector import Draws, Hood
 
 
@@ -51,7 +51,7 @@ class SageETrim(BettingSelector):
             return [int(j) for j in np.flatnonzero(now <= now.min() + ALIKE)]
         return [j for j in range(seen.degree) if j not in dropped]
 
-    def candidate(self, seen: Evidence, rng: Draws) -> Claim:
+    def candidate(self, seen: Evidence, rng: Draws) -> Bet:
         """The claim against the most suspicious survivor."""
         kept = self.survivors(seen)
         return seen.claim(seen.strongest(kept, rng), (seen.degree - 1) / seen.degree / (len(kept) - 1))

@@ -153,7 +153,7 @@ class SageM(ProbingSelector):
 
     @property
     def wants_mine(self) -> bool:
-        """To prove peers useless. Of graded losses nobody can say it yet."""
+        """To prove peers useless, which is worked out for 0-1 losses only."""
         return self.useless < 1 and self.loss == "error"
 
     def suited(self, *, latents: bool, graded: bool = False) -> SageM:

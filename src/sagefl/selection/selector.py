@@ -88,7 +88,7 @@ class Selector(ABC):
     id: ClassVar[str] = ""
     summary: ClassVar[str] = ""  # one line for lists
     citation: ClassVar[str] = ""  # its paper; by default what its module's docstring names before `Read:`
-    evidence: ClassVar[str] = "none"  # what it asks of peers
+    evidence: ClassVar[str] = ""  # what it asks of peers; "none" for a rule that asks nothing
     remembers: ClassVar[bool] = False  # whether it goes by earlier rounds and by `ever`, `price` and `mine` of a hood
     communication: ClassVar[str] = "1 / 1"  # models merged / transferred per client-round
     fidelity: ClassVar[str] = (

@@ -102,7 +102,7 @@ class CertifiedSelector(StagedSelector):
     """A staged rule with a confidence radius (eq:radius)."""
 
     delta: float = option(theory.DELTA, "failure probability of one client-round decision", gt=0, lt=1)
-    looks: Literal["nominal", "feasible"] = option(
+    stages: Literal["nominal", "feasible"] = option(
         "nominal",
         "L in the radius: the whole schedule's stages (nominal), or those the pool allows (feasible)",
     )
@@ -113,7 +113,7 @@ class CertifiedSelector(StagedSelector):
 
     def stage_count(self, hood: Hood) -> int:
         """L: how many stages the union bound covers."""
-        return len(self.schedule if self.looks == "nominal" else hood.stages(self.schedule))
+        return len(self.schedule if self.stages == "nominal" else hood.stages(self.schedule))
 
     def stage_radius(self, anchors: int, hood: Hood) -> float:
         """r of eq:radius at this stage."""

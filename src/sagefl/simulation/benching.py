@@ -28,7 +28,7 @@ EXACT_MARGIN = 1.1  # how much faster stacked work must be to be worth giving up
 
 
 @dataclass(frozen=True)
-class Way:
+class EngineChoice:
     """One way to carry out a run."""
 
     engine: str
@@ -46,7 +46,7 @@ class Way:
 class Timing:
     """What a way took: median seconds of a round, training samples in it; or why it did not work."""
 
-    way: Way
+    way: EngineChoice
     method: str
     seconds: float | None
     samples: int = 0
@@ -73,16 +73,16 @@ class BenchReport:
         return self.probing.seconds / self.best.seconds - 1
 
 
-def ways(cores: int, clients: int, device: str | None = None) -> Iterator[Way]:
+def ways(cores: int, clients: int, device: str | None = None) -> Iterator[EngineChoice]:
     """What is worth trying: one process, workers up to the number of cores, everybody at once."""
-    yield Way("sequential", 1)
+    yield EngineChoice("sequential", 1)
     count = 2
     while count < cores and count < clients:
-        yield Way("processes", count)
+        yield EngineChoice("processes", count)
         count *= 2
     if min(cores, clients) > 1:
-        yield Way("processes", min(cores, clients))
-    yield Way("stacked", cores, str(find_device(device)))
+        yield EngineChoice("processes", min(cores, clients))
+    yield EngineChoice("stacked", cores, str(find_device(device)))
 
 
 def bench(
@@ -144,7 +144,7 @@ class _Stopwatch:
         pass
 
 
-def measure(world: World, method: str, way: Way, rounds: int) -> Timing:
+def measure(world: World, method: str, way: EngineChoice, rounds: int) -> Timing:
     """Time a few rounds. In the first, workers start and kernels are chosen: it counts only if it is the only one."""
     section = {"id": method, "options": {}}
     config = RunConfig.parse(world.config.model_dump() | {"method": section})

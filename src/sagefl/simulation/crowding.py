@@ -2,7 +2,7 @@
 
 A load average counts one's own processes, and for a minute after they have ended. Here the processor time that this
 process and its children have had is taken from what all cores have had; where the system does not say (no /proc), the
-share that busy threads of ours get of every core has to do.
+share of every core that busy threads of our own get stands in for it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 CLEARLY = 2.0  # how much longer than the whole run a training must take to be refused, which goes by an estimate
 
 
-class Published(NamedTuple):
+class Handover(NamedTuple):
     """What a client handed over at the end of a training."""
 
     turn: int
@@ -60,7 +60,7 @@ class OwnSight:
     """Those who decide together, each in a round of its own."""
 
     turns: Mapping[int, int]
-    seen: Mapping[int, Mapping[int, Published]]  # by receiver, of each peer and of itself
+    seen: Mapping[int, Mapping[int, Handover]]  # by receiver, of each peer and of itself
 
     def round(self, client: int) -> int:
         """The client's own count."""
@@ -110,7 +110,7 @@ class OwnPace:
         self.works = Clockwork(machines)
         self._turns = [0 for _ in clients]
         self._began = [0.0 for _ in clients]
-        self._shelf: list[list[Published]] = [[] for _ in clients]  # the last two of each, the newest last
+        self._shelf: list[list[Handover]] = [[] for _ in clients]  # the last two of each, the newest last
         self._inbox: list[list[int]] = [[] for _ in clients]  # who has pushed since the client's last turn
         self._open: dict[int, _Open] = {}
         self._view = lru_cache(maxsize=16)(self.world.view)
@@ -210,7 +210,7 @@ class OwnPace:
         """Everybody's new model stands beside the one before; who sees which goes by the time."""
         for k, turn in turns.items():
             degree = len(self._view(turn).peers(k))
-            self._shelf[k].append(Published(turn, at[k], *trained[k], degree, self.run.states.get(k)))
+            self._shelf[k].append(Handover(turn, at[k], *trained[k], degree, self.run.states.get(k)))
             del self._shelf[k][:-2]
         seen = {}
         for k in turns:
@@ -219,7 +219,7 @@ class OwnPace:
             seen[k][k] = self._shelf[k][-1]
         return OwnSight(turns, seen)
 
-    def _newest(self, peer: int, at: float) -> Published | None:
+    def _newest(self, peer: int, at: float) -> Handover | None:
         """What a peer had published by then."""
         return next((found for found in reversed(self._shelf[peer]) if found.at <= at), None)
 
@@ -255,7 +255,7 @@ class OwnPace:
     # Measuring ----------------------------------------------------------------------------------------------------
 
     def _measure(self, engine: Engine, number: int, last: bool) -> Measured:
-        """Before: everybody as last published. After: as at this moment, which for who exchanges is the same."""
+        """Measure everybody as last published, and as at this moment: the same for a client that is exchanging."""
         before, after = self._as_published(range(self.world.clients)), self._as_published(self._open)
 
         def both(*, last: bool) -> Evaluated:
@@ -295,7 +295,7 @@ class OwnPace:
         """Go on from what `state` returned."""
         self.works.load(state["works"])
         self._turns, self._began = list(state["turns"]), list(state["began"])
-        self._shelf = [[Published(*found) for found in row] for row in state["shelf"]]
+        self._shelf = [[Handover(*found) for found in row] for row in state["shelf"]]
         self._inbox = [list(row) for row in state["inbox"]]
         self._open = {
             k: _Open(row, trained, loss, samples, pushed, _recorded(kept))

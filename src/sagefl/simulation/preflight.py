@@ -81,7 +81,7 @@ def _line(world: World, degrees: np.ndarray, anchors: np.ndarray, methods: Seque
     kind = _of_certificates(world)
     return (
         f"{kind}Per client: neighbours {_span(degrees)}, anchors {_span(anchors)}, training samples {_span(samples)}. "
-        f"{rounds} rounds move {_bytes(moved)} of models if each pulls one"
+        f"{rounds} round{'s move' if rounds > 1 else ' moves'} {_bytes(moved)} of models if each pulls one"
         f", and up to {_bytes(asked)} of anchors; training takes about {_time(seconds)}"
         f"{f' for all {runs} methods' if runs > 1 else ''}."
     )

@@ -20,7 +20,7 @@ from ..errors import SageflError
 from ..learning.corpus import model_input, sliced
 from ..learning.models import copied, training_loss
 from ..runs.config import RunConfig, merged
-from .benching import PLAIN, Way, measure
+from .benching import PLAIN, EngineChoice, measure
 from .world import World
 
 OURS = "sagefl"
@@ -48,7 +48,7 @@ class Laps:
 
 def race(
     config: RunConfig,
-    way: Way,
+    way: EngineChoice,
     threads: int,
     *,
     rounds: int = 3,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..clock import Look, evidence
+from ..clock import TimedLook, evidence
 from ..exchange.mixing import client_of
 from ..learning.tasks import MODEL_PARTS, Answer, InspectModels, ReadPart, Score
 from ..runs.losses import Recorded
@@ -104,7 +104,7 @@ class Waves:
 
     def __init__(self, world: World, engine: Engine, sight: Sight) -> None:
         self.world, self.engine, self.sight = world, engine, sight
-        self.looks: dict[int, list[Look]] = defaultdict(list)  # what each receiver asked, for the clock
+        self.looks: dict[int, list[TimedLook]] = defaultdict(list)  # what each receiver asked, for the clock
         self._desks: dict[int, Desk] = {}
         self._anchors: dict[int, Indices] = {}  # each receiver's pool in the order of its round
         self._ages = sight.ages

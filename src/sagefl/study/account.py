@@ -13,7 +13,7 @@ from .canvas import INK, Drawn, colour, drawing, marker, save, styles, tidy
 from .comparing import (
     TITLES,
     Comparison,
-    Headroom,
+    HeadroomRow,
     Standing,
     compare,
     headrooms,
@@ -23,7 +23,7 @@ from .comparing import (
     standings,
 )
 from .render import to_markdown as table_to_markdown
-from .results import Results
+from .results import ResultSet
 from .spec import Trial
 from .tables import Layout, TableColumn, TablePlan
 
@@ -55,7 +55,7 @@ def layouts(trial: Trial) -> list[Layout]:
 
 
 def _layout(trial: Trial, measure: str) -> Layout:
-    def plan(ours: Results, published: Results) -> TablePlan:
+    def plan(ours: ResultSet, published: ResultSet) -> TablePlan:
         best = "max" if scale_of_measure(measure) > 1 else ""
         columns = [TableColumn(m, measure, title_of(measure), trial.show(m), best=best) for m in trial.methods]
         title = title_of(measure)
@@ -218,7 +218,7 @@ def _ends(e: Estimate, trial: Trial) -> str:
     return "" if e.standard_error is None else f"{_signed(low)} to {_signed(high)}"
 
 
-def _headroom(found: Sequence[Headroom], trial: Trial) -> Sheet:
+def _headroom(found: Sequence[HeadroomRow], trial: Trial) -> Sheet:
     rows = []
     for h in found:
         shares = [h.captured.get(m) for m in trial.contenders]

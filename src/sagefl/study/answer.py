@@ -10,7 +10,7 @@ from ..runs.intervals import estimate
 from .account import Sheet
 from .claims import Finding, Verdict, told
 from .measures import column, gap
-from .results import UPPER, Configuration, Results, show_method
+from .results import UPPER, Configuration, ResultSet, show_method
 
 if TYPE_CHECKING:
     from .design import Findings
@@ -134,7 +134,7 @@ class _Gain:
         return f"{self.points:+.2f}" + (f" ± {error:.2f}" if error is not None else "")
 
 
-def _gains(ours: Results) -> Iterator[_Gain]:
+def _gains(ours: ResultSet) -> Iterator[_Gain]:
     for at in ours.configurations:
         for method in UPPER:
             for metric in _MEASURES:

@@ -19,7 +19,7 @@ from ..selection.theory import DELTA, PROBE_COST, SCHEDULE
 from .claims import Finding, Verdict
 from .measures import Measure, best_in
 from .published import SEED
-from .results import ALPHAS, PAPER_METHODS, Configuration, Results
+from .results import ALPHAS, PAPER_METHODS, Configuration, ResultSet
 
 CLIENTS, GRAPH_SEED = 50, 1
 
@@ -58,7 +58,7 @@ class StopBound:
     cumulative: float  # the most that the cumulative reading allows
 
 
-def stop_bounds(published: Results) -> list[StopBound]:
+def stop_bounds(published: ResultSet) -> list[StopBound]:
     """Stop@32 of every configuration and its bounds.
 
     A stop at 32 is a cost stop or not. Cost stops at 32 are at most Cost-RG of the table, and at most the share of
@@ -74,10 +74,10 @@ def stop_bounds(published: Results) -> list[StopBound]:
     return bounds
 
 
-def evidence_table(*, cumulative: bool) -> Callable[[Results], Finding]:
+def evidence_table(*, cumulative: bool) -> Callable[[ResultSet], Finding]:
     """Whether the table's Stop@32 is possible at all under one reading of the cost rule."""
 
-    def test(published: Results) -> Finding:
+    def test(published: ResultSet) -> Finding:
         bounds = stop_bounds(published)
         limit = {b.configuration: b.cumulative if cumulative else b.incremental for b in bounds}
         broken = [b for b in bounds if b.printed > limit[b.configuration] + 1e-9]
@@ -112,10 +112,10 @@ def _can_fire(topology: str, stage: int, *, cumulative: bool) -> float:
 # Communication ------------------------------------------------------------------------------------------------------
 
 
-def comm_oh(method: str, printed: float) -> Callable[[Results], Finding]:
+def comm_oh(method: str, printed: float) -> Callable[[ResultSet], Finding]:
     """Whether a reading of the method reproduces the printed CommOH on the paper's graphs."""
 
-    def test(published: Results) -> Finding:
+    def test(published: ResultSet) -> Finding:
         found = {f"{what} ({t.upper()})": value for t in ("er", "ba") for what, value in _exchanges(method, t).items()}
         met = [f"{what} = {value:.3f}" for what, value in found.items() if abs(value - printed) <= 5e-4]
         if met:
@@ -143,7 +143,7 @@ def _exchanges(method: str, topology: str) -> dict[str, float]:
 # Theory -------------------------------------------------------------------------------------------------------------
 
 
-def degree_condition(published: Results) -> Finding:
+def degree_condition(published: ResultSet) -> Finding:
     """Whether eq:degcond holds at every stage for d >= 3, and for every client of both graphs."""
     pairs = list(zip(SCHEDULE, SCHEDULE[1:], strict=False))
     holds = {d: all(theory.degree_condition(m, n, d) for m, n in pairs) for d in range(1, CLIENTS)}
@@ -156,14 +156,14 @@ def degree_condition(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if everywhere else Verdict.CONTRADICTED, detail)
 
 
-def dominance(published: Results) -> Finding:
+def dominance(published: ResultSet) -> Finding:
     """Lambda d m_1 at d = 6 (eq:dominance)."""
     value = theory.dominance_threshold(PROBE_COST, 6, SCHEDULE[0])
     verdict = Verdict.SUPPORTED if round(value, 2) == 0.19 else Verdict.CONTRADICTED
     return Finding(verdict, f"lambda d m_1 = {PROBE_COST:g} x 6 x {SCHEDULE[0]} = {value:.3f}")
 
 
-def curves_cross(published: Results) -> Finding:
+def curves_cross(published: ResultSet) -> Finding:
     """Where 2r falls below the price of the next stage at d = 6, the panel of the paper's figure."""
     crossing = {
         kind: next(
@@ -183,7 +183,7 @@ def curves_cross(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if crossing["incremental"] == 32 else Verdict.CONTRADICTED, detail)
 
 
-def stage_16(published: Results) -> Finding:
+def stage_16(published: ResultSet) -> Finding:
     """Whether every stage can certify or abandon at some degree of the graphs: stage 16 is the one in doubt."""
     there = sorted({d for t in ("er", "ba") for d in degrees(t) if d > 1})
     certify = [d for d in there if theory.can_certify(2 * theory.radius(SCHEDULE[0], d), d)]
@@ -198,7 +198,7 @@ def stage_16(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if certify and abandon else Verdict.CONTRADICTED, detail)
 
 
-def probe_bytes(published: Results) -> Finding:
+def probe_bytes(published: ResultSet) -> Finding:
     """What a full look costs on the wire beside one model, FMNIST: inputs uint8, answers one byte, weights float32."""
     peers, anchors, pixels, latent, small = 7, SCHEDULE[-1], 28 * 28, 64, 32 * 7 * 7
     encoder = (9 * 1 + 1) * 16 + (9 * 16 + 1) * 32 + (small + 1) * latent
@@ -211,7 +211,7 @@ def probe_bytes(published: Results) -> Finding:
     )
 
 
-def commit_bound(published: Results) -> Finding:
+def commit_bound(published: ResultSet) -> Finding:
     """Whether eq:noharm fails for a rule that takes the empirically best of d peers on all m anchors.
 
     Its expected excess over the best peer is at most that of the largest of d centred means: sqrt(log d / 2m).
@@ -229,7 +229,7 @@ def commit_bound(published: Results) -> Finding:
     return Finding(Verdict.CONTRADICTED if min(within.values()) > 0 else Verdict.SUPPORTED, detail)
 
 
-def pointwise(published: Results) -> Finding:
+def pointwise(published: ResultSet) -> Finding:
     """How often a gossip draw must be worse than the mean of its neighbourhood, by how often the tables say it is made.
 
     Of d peers that are not all alike at least one is worse than their mean, and a uniform draw hits it with
@@ -256,7 +256,7 @@ def pointwise(published: Results) -> Finding:
     return Finding(Verdict.CONTRADICTED if max(worse.values()) > DELTA else Verdict.SUPPORTED, detail)
 
 
-def cost_stop(published: Results) -> Finding:
+def cost_stop(published: ResultSet) -> Finding:
     """What a cost-triggered gossip gives up by not taking the empirically best peer (thm:exists, iii).
 
     With independent uniform priors on the risks, J_RG - J_sel after m anchors is m A / (m + 2): positive whenever A is.
@@ -274,7 +274,7 @@ def cost_stop(published: Results) -> Finding:
     return Finding(Verdict.CONTRADICTED if lost else Verdict.SUPPORTED, detail)
 
 
-def spread(published: Results) -> Finding:
+def spread(published: ResultSet) -> Finding:
     """Whether an observed spread can certify dominance: spread + 2r <= lambda d m_1 after the first stage."""
     first = SCHEDULE[0]
     able = [d for d in range(2, CLIENTS) if theory.dominance_threshold(PROBE_COST, d) >= 2 * theory.radius(first, d)]
@@ -288,7 +288,7 @@ def spread(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if min(able) <= 6 else Verdict.CONTRADICTED, detail)
 
 
-def mean_degrees(published: Results) -> Finding:
+def mean_degrees(published: ResultSet) -> Finding:
     """Expected and realised mean degrees."""
     er, ba = 0.15 * (CLIENTS - 1), 2 * 3 * (CLIENTS - 3) / CLIENTS
     found = {t: fmean(degrees(t)) for t in ("er", "ba")}
@@ -300,10 +300,10 @@ def mean_degrees(published: Results) -> Finding:
 # Tables read together -----------------------------------------------------------------------------------------------
 
 
-def certified_range(alpha: float, low: float, high: float, digits: tuple[int, int]) -> Callable[[Results], Finding]:
+def certified_range(alpha: float, low: float, high: float, digits: tuple[int, int]) -> Callable[[ResultSet], Finding]:
     """Whether certified selection of Vanilla SAGE spans what is printed at one alpha."""
 
-    def test(published: Results) -> Finding:
+    def test(published: ResultSet) -> Finding:
         found = [
             100 * v
             for c in published.configurations
@@ -317,7 +317,7 @@ def certified_range(alpha: float, low: float, high: float, digits: tuple[int, in
     return test
 
 
-def outright_wins(published: Results) -> Finding:
+def outright_wins(published: ResultSet) -> Finding:
     """Whether SAGE-OS is alone the best in four configurations, and three others in three each."""
     printed = {"sage-os": 4, "rg": 3, "pfeddst": 3, "sage-vanilla": 3}
     alone = {m: _count(best_in("accuracy", m, PAPER_METHODS, strict=True), published) for m in printed}
@@ -329,7 +329,7 @@ def outright_wins(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if alone == printed else Verdict.CONTRADICTED, detail)
 
 
-def separable(published: Results) -> Finding:
+def separable(published: ResultSet) -> Finding:
     """Whether neighbourhoods get easier to separate as alpha rises, by how often Vanilla SAGE certifies."""
     rates = {a: _mean(published, "sage-vanilla", "certified", a) for a in ALPHAS}
     rising = rates[0.05] < rates[0.1] < rates[0.3]
@@ -337,7 +337,7 @@ def separable(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if rising else Verdict.CONTRADICTED, detail)
 
 
-def gap_by_alpha(published: Results) -> Finding:
+def gap_by_alpha(published: ResultSet) -> Finding:
     """Whether the commit-versus-abstain gap is widest where peers are hardest to separate (alpha = .3)."""
 
     def gap(alpha: float) -> float:
@@ -357,7 +357,7 @@ def gap_by_alpha(published: Results) -> Finding:
     return Finding(Verdict.SUPPORTED if hardest == widest else Verdict.CONTRADICTED, detail)
 
 
-def every_metric(published: Results) -> Finding:
+def every_metric(published: ResultSet) -> Finding:
     """Whether gossip beats both always-commit rules on all four metrics everywhere."""
     lost: dict[str, int] = {}
     total = 0
@@ -376,12 +376,12 @@ def every_metric(published: Results) -> Finding:
     return Finding(Verdict.CONTRADICTED if broken else Verdict.SUPPORTED, detail)
 
 
-def _count(measure: Measure, published: Results) -> int:
+def _count(measure: Measure, published: ResultSet) -> int:
     found = measure.at(published, SEED)
     return 0 if found is None else int(found.value)
 
 
-def _mean(published: Results, method: str, metric: str, alpha: float) -> float:
+def _mean(published: ResultSet, method: str, metric: str, alpha: float) -> float:
     found = [published.value(c, method, metric, SEED) for c in published.configurations if c.alpha == alpha]
     return fmean(v for v in found if v is not None)
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 from ..runs.intervals import Estimate, estimate
 from .measures import EQUAL, Measure
 from .published import SEED, counterpart
-from .results import Configuration, Results
+from .results import Configuration, ResultSet
 
 NEEDED_SEEDS = 3
 LEVEL = 0.95
@@ -89,14 +89,14 @@ class Finding:
 class TableTest(Protocol):
     """A test on the paper's own tables."""
 
-    def tables(self, published: Results) -> Finding:
+    def tables(self, published: ResultSet) -> Finding:
         """The finding."""
 
 
 class RunTest(Protocol):
     """A test on runs; the published tables serve comparisons on the same configurations."""
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """The finding."""
 
 
@@ -123,7 +123,7 @@ class Printed:
     digits: int = 0
     slack: float = 0.0
 
-    def tables(self, published: Results) -> Finding:
+    def tables(self, published: ResultSet) -> Finding:
         """Compare."""
         found = self.measure.at(published, SEED)
         if found is None:
@@ -142,7 +142,7 @@ class Compared:
     op: str  # ">" or "<", with "=": or equal
     bound: float = 0.0
 
-    def tables(self, published: Results) -> Finding:
+    def tables(self, published: ResultSet) -> Finding:
         """Compare."""
         found = self.measure.at(published, SEED)
         if found is None:
@@ -157,9 +157,9 @@ class Compared:
 class Computed:
     """A test that is a function: theory, graphs, several tables together."""
 
-    function: Callable[[Results], Finding]
+    function: Callable[[ResultSet], Finding]
 
-    def tables(self, published: Results) -> Finding:
+    def tables(self, published: ResultSet) -> Finding:
         """Call the function."""
         return self.function(published)
 
@@ -170,7 +170,7 @@ class Untestable:
 
     why: str
 
-    def tables(self, published: Results) -> Finding:
+    def tables(self, published: ResultSet) -> Finding:
         """The reason why not."""
         return Finding(Verdict.UNTESTABLE, self.why)
 
@@ -206,7 +206,7 @@ class _Replicated:
         return estimate(list(self.values.values()))
 
 
-def _replicate(measure: Measure, ours: Results, published: Results) -> _Replicated | None:
+def _replicate(measure: Measure, ours: ResultSet, published: ResultSet) -> _Replicated | None:
     """The measure per seed on a common set of configurations; None where cells are missing."""
     common = _common({seed: measure.complete(ours, seed) for seed in ours.seeds})
     found = {seed: measure.at(ours, seed, common) for seed in ours.seeds}
@@ -256,14 +256,14 @@ def _finding(verdict: Verdict | None, leans: bool, detail: str, scope: str, whol
     return Finding(Verdict.UNDECIDED, detail, scope, leans, whole)
 
 
-def _beside(measure: Measure, published: Results, configurations: Sequence[Configuration]) -> str:
+def _beside(measure: Measure, published: ResultSet, configurations: Sequence[Configuration]) -> str:
     """The published value on the same configurations, where there is one."""
     theirs = measure.at(published, SEED, configurations)
     there = theirs is not None and len(theirs.configurations) == len(configurations)
     return f", published {measure.show(theirs.value)} there" if theirs and there else ""
 
 
-def told(measure: Measure, ours: Results, published: Results) -> tuple[str, str] | None:
+def told(measure: Measure, ours: ResultSet, published: ResultSet) -> tuple[str, str] | None:
     """A measure of runs, and the published value of the same configurations; None where cells are missing."""
     found = _replicate(measure, ours, published)
     return None if found is None else (_shown(measure, found.estimate), _beside(measure, published, found.theirs))
@@ -277,7 +277,7 @@ class _Side:
     bound: float = 0.0
     sign: ClassVar[str]
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """By the interval over seeds."""
         found = _replicate(self.measure, ours, published)
         if found is None:
@@ -310,7 +310,7 @@ class Near:
     value: float | None = None
     published_as: Measure | None = None  # where the published number is another column
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """By the interval of the difference over seeds."""
         found = _replicate(self.measure, ours, published)
         if found is None:
@@ -329,7 +329,7 @@ class Near:
         within = abs(e.mean) < self.band
         return _finding(_decide(e, -self.band, self.band), within, detail, found.scope, found.whole)
 
-    def _printed(self, published: Results, configurations: Sequence[Configuration]) -> float | None:
+    def _printed(self, published: ResultSet, configurations: Sequence[Configuration]) -> float | None:
         if self.value is not None:
             return self.value
         theirs = (self.published_as or self.measure).at(published, SEED, [counterpart(c) for c in configurations])
@@ -344,7 +344,7 @@ class Everywhere:
     better: str
     worse: tuple[str, ...]
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """By the interval of every configuration."""
         gaps = {(c, w): ours.paired(c, self.better, w, self.metric) for c in ours.configurations for w in self.worse}
         gaps = {key: values for key, values in gaps.items() if values}
@@ -383,7 +383,7 @@ class Exactly:
     measure: Measure
     value: float
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """Judged by a single seed already."""
         found = _replicate(self.measure, ours, published)
         if found is None:
@@ -399,7 +399,7 @@ class NotRun:
 
     why: str
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """The reason why not."""
         return Finding(Verdict.NOT_RUNS, self.why)
 
@@ -424,11 +424,11 @@ class All:
     def __init__(self, *tests: TableTest | RunTest) -> None:
         self.tests = tests
 
-    def tables(self, published: Results) -> Finding:
+    def tables(self, published: ResultSet) -> Finding:
         """All tests on the tables, joined."""
         return self.joined([t.tables(published) for t in self.tests])  # type: ignore[union-attr]
 
-    def runs(self, ours: Results, published: Results) -> Finding:
+    def runs(self, ours: ResultSet, published: ResultSet) -> Finding:
         """All tests on runs, joined."""
         return self.joined([t.runs(ours, published) for t in self.tests])  # type: ignore[union-attr]
 

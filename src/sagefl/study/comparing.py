@@ -64,7 +64,7 @@ class Refutation:
 
 
 @dataclass(frozen=True)
-class Headroom:
+class HeadroomRow:
     """What there is to win over gossip in one world, by the better reference, and which share a method takes."""
 
     world: Configuration
@@ -201,7 +201,7 @@ def _holm(ps: Sequence[float], family: int) -> list[float]:
 # Headroom -------------------------------------------------------------------------------------------------------------
 
 
-def headrooms(records: Sequence[Record], trial: Trial) -> list[Headroom]:
+def headrooms(records: Sequence[Record], trial: Trial) -> list[HeadroomRow]:
     """Per world: the better of `oracle` and `local` minus `rg`, and what each contender takes of it.
 
     Nothing where a study has not run them. The measure is that of the primary comparison, else the first reported.
@@ -218,7 +218,7 @@ def headrooms(records: Sequence[Record], trial: Trial) -> list[Headroom]:
         if there:
             best = max(there, key=lambda m: fmean(here[m].values()))
             shares = {m: _capture(here[m], here[best], trial.level) for m in trial.contenders if here[m]}
-            made.append(Headroom(world, best, estimate(list(here[best].values())), shares))
+            made.append(HeadroomRow(world, best, estimate(list(here[best].values())), shares))
     return made
 
 

@@ -30,7 +30,7 @@ from .matrix import Cell, scale_of
 from .published import STAND_INS, as_large_as_printed
 from .recalling import gather, newest
 from .report import write_report
-from .results import Results
+from .results import ResultSet
 from .spec import Trial, read_spec
 from .sweeps import SweepRow, read_sweeps
 from .tables import TABLES, Layout, Table, build_tables
@@ -53,7 +53,7 @@ class Design:
     tables: Sequence[Layout] = TABLES
     charts: Sequence[Chart] = CHARTS
     trial: Trial | None = None  # methods that are compared with one of them
-    published: Callable[[], Results] = Results  # what stands beside the runs
+    published: Callable[[], ResultSet] = ResultSet  # what stands beside the runs
     answer: Callable[[Findings], Sequence[str]] | None = None  # the lines that open the report
     opening: Callable[[Findings], Sheet | None] | None = None  # the table after them
     scale: Sequence[str] = ()  # what to say about the scale beside what was run
@@ -119,7 +119,7 @@ class Findings:
         return cls(design, records, list(sweeps.values()), provenance=origins or made_by(command))
 
     @cached_property
-    def ours(self) -> Results:
+    def ours(self) -> ResultSet:
         """The records as results."""
         return _results(self.records)
 
@@ -130,12 +130,12 @@ class Findings:
         return self.design.trial
 
     @cached_property
-    def published(self) -> Results:
+    def published(self) -> ResultSet:
         """What stands beside them."""
         return self.design.published()
 
     @cached_property
-    def large(self) -> Results:
+    def large(self) -> ResultSet:
         """Those that were run at the scale of what stands beside them."""
         return _results([r for r in self.records if not self.published or as_large_as_printed(r.config)])
 
@@ -191,8 +191,8 @@ class Findings:
         return write_report(self, out)
 
 
-def _results(records: Sequence[Record]) -> Results:
-    return Results(replace(r.result, values=with_both(r.values)) for r in records)
+def _results(records: Sequence[Record]) -> ResultSet:
+    return ResultSet(replace(r.result, values=with_both(r.values)) for r in records)
 
 
 def _sentence(text: str) -> str:

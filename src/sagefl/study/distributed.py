@@ -22,7 +22,7 @@ from ..signals import stoppable
 from .errors import InterruptedStudyError, StudyError
 from .matrix import Cell
 from .runner import INTERRUPTED, Failure, Watcher, done
-from .work import Ended, attempt, dataset_of, failed, taken
+from .work import Attempt, attempt, dataset_of, failed, taken
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -95,7 +95,7 @@ class Board:
         return news
 
 
-def run_cell(document: Mapping[str, Any], directory: Path, every: int, dataset: Dataset, board: Any) -> Ended:
+def run_cell(document: Mapping[str, Any], directory: Path, every: int, dataset: Dataset, board: Any) -> Attempt:
     """One cell on one CPU."""
     from ..learning.memory import keep_freed_memory
 
@@ -176,12 +176,12 @@ class _Tasks:
     def _ended(self, cell: Cell, reference: Any) -> None:
         self._start(cell)
         try:
-            ended: Ended = self._ray.get(reference)
+            ended: Attempt = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             ended = failed(error)
         except self._ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[0]
-            ended = Ended("failed", f"it lost its node or process {RETRIES + 1} times: {why}")
+            ended = Attempt("failed", f"it lost its node or process {RETRIES + 1} times: {why}")
         if ended.how == "finished":
             self._watcher.finished(cell, time.monotonic() - self._began[cell.config.digest])
         elif ended.how == "failed":
@@ -189,7 +189,7 @@ class _Tasks:
         else:  # a signal reached the cell itself
             self._stop.set()
 
-    def _fail(self, cell: Cell, ended: Ended) -> None:
+    def _fail(self, cell: Cell, ended: Attempt) -> None:
         self._failures.append(Failure(cell, ended.why, ended.trace))
         self._watcher.failed(self._failures[-1])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..runs.intervals import Estimate, estimate
 from .canvas import INK, MUTED, Drawn, colour, drawing, marker, save, tidy
 from .published import counterpart, counterpart_method
-from .results import Configuration, Results, show_method
+from .results import Configuration, ResultSet, show_method
 from .sweeps import SweepRow
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LABEL = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.6, "alpha": 0.85
 # Accuracy -----------------------------------------------------------------------------------------------------------
 
 
-def _sides(ours: Results, published: Results) -> list[tuple[str, Results]]:
+def _sides(ours: ResultSet, published: ResultSet) -> list[tuple[str, ResultSet]]:
     """What is drawn in which panel; ours only where there is something to compare with gossip."""
     sides = [("published, one run per cell", published)] if published else []
     if any(_gains(ours, c, m) for c in ours.configurations for m in _contenders(ours)):
@@ -36,14 +36,14 @@ def _sides(ours: Results, published: Results) -> list[tuple[str, Results]]:
     return sides
 
 
-def _gains(results: Results, c: Configuration, method: str) -> Estimate | None:
+def _gains(results: ResultSet, c: Configuration, method: str) -> Estimate | None:
     """Points of accuracy above random gossip in one configuration, paired by seed."""
     gains = results.paired(c, method, "rg", "accuracy")
     return estimate([100 * gain for gain in gains]) if gains else None
 
 
-def _contenders(*results: Results) -> list[str]:
-    return [m for m in Results(r for some in results for r in some.rows).methods if m not in ("rg", "local")]
+def _contenders(*results: ResultSet) -> list[str]:
+    return [m for m in ResultSet(r for some in results for r in some.rows).methods if m not in ("rg", "local")]
 
 
 def relative(findings: Findings) -> Drawn | None:
@@ -69,7 +69,7 @@ def relative(findings: Findings) -> Drawn | None:
         )  # fmt: skip
 
 
-def _strip(axes: Axes, x: int, results: Results, method: str) -> None:
+def _strip(axes: Axes, x: int, results: ResultSet, method: str) -> None:
     found = [(c, g) for c in results.configurations if (g := _gains(results, c, method)) is not None]
     if not found:
         return
@@ -106,7 +106,7 @@ def by_alpha(findings: Findings) -> Drawn | None:
         )  # fmt: skip
 
 
-def _lines_by_alpha(axes: Axes, results: Results) -> None:
+def _lines_by_alpha(axes: Axes, results: ResultSet) -> None:
     alphas = sorted({c.alpha for c in results.configurations})
     for method in _contenders(results):
         points = [(i, e) for i, a in enumerate(alphas) if (e := _mean_gain(results, method, a)) is not None]
@@ -120,7 +120,7 @@ def _lines_by_alpha(axes: Axes, results: Results) -> None:
     axes.set_xlim(-0.25, len(alphas) - 0.75)
 
 
-def _mean_gain(results: Results, method: str, alpha: float) -> Estimate | None:
+def _mean_gain(results: ResultSet, method: str, alpha: float) -> Estimate | None:
     """Mean gain over the configurations of an alpha, one value per seed."""
     per_seed = []
     for seed in results.seeds:
@@ -145,7 +145,7 @@ def budget(findings: Findings) -> Drawn | None:
 
 def traffic(findings: Findings) -> Drawn | None:
     """Models moved."""
-    both = Results((*findings.published.rows, *findings.ours.rows))
+    both = ResultSet((*findings.published.rows, *findings.ours.rows))
     methods = tuple(m for m in both.methods if m != "local")
     return _bars(
         findings, "comm_oh", methods, 1, "models moved per round, RG = 1", "traffic", "Model traffic",
@@ -179,7 +179,7 @@ def _bars(
         return save(figure, name, title, caption)
 
 
-def _column(results: Results, method: str, metric: str) -> dict[Configuration, float]:
+def _column(results: ResultSet, method: str, metric: str) -> dict[Configuration, float]:
     found = {c: results.by_seed(c, method, metric) for c in results.configurations}
     return {c: fmean(v.values()) for c, v in found.items() if v}
 
@@ -228,7 +228,7 @@ def per_byte(findings: Findings) -> Drawn | None:
         )  # fmt: skip
 
 
-def _price_and_gain(ours: Results, c: Configuration, method: str) -> tuple[float, float] | None:
+def _price_and_gain(ours: ResultSet, c: Configuration, method: str) -> tuple[float, float] | None:
     gain = _gains(ours, c, method)
     moved, count = ours.by_seed(c, method, "bytes"), ours.by_seed(c, method, "decisions")
     if gain is None or not moved or not count:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .claims import All, Claim, Everywhere, Finding, NotRun, RunTest, Verdict
-from .results import Results
+from .results import ResultSet
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ _ELSEWHERE = {Verdict.REPRODUCED: Verdict.SO_HERE, Verdict.NOT_REPRODUCED: Verdi
 
 
 def judge(
-    claims: Sequence[Claim], published: Results, ours: Results | None, *, large: Results | None = None
+    claims: Sequence[Claim], published: ResultSet, ours: ResultSet | None, *, large: ResultSet | None = None
 ) -> list[Judged]:
     """All verdicts on every claim; without runs of ours, those by runs are `cells missing`.
 
@@ -39,7 +39,7 @@ def judge(
     for claim in claims:
         runs = printed = none
         if ours or isinstance(claim.run_test, NotRun):
-            runs = claim.run_test.runs(ours or Results(), published)
+            runs = claim.run_test.runs(ours or ResultSet(), published)
             printed = runs
         if ours:
             seed = ours.seeds[0]
@@ -50,7 +50,7 @@ def judge(
     return judged
 
 
-def as_printed(test: RunTest, one: Results, published: Results) -> Finding:
+def as_printed(test: RunTest, one: ResultSet, published: ResultSet) -> Finding:
     """The test on one run a cell, with no allowance for what another seed would give."""
     if isinstance(test, All):
         return test.joined([as_printed(part, one, published) for part in test.tests])  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from .results import Configuration, Results
+from .results import Configuration, ResultSet
 
 EQUAL = 1e-9  # differences below this are ties: the tables have four decimals
 Where = Callable[[Configuration], bool]
@@ -25,7 +25,7 @@ def everywhere(configuration: Configuration) -> bool:
 class Slice:
     """One replication on the configurations that are complete."""
 
-    results: Results
+    results: ResultSet
     seed: int
     configurations: tuple[Configuration, ...]
 
@@ -45,7 +45,7 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredValue:
     """A measure's value and where it comes from."""
 
     value: float
@@ -62,7 +62,7 @@ class Measure:
     unit: str = ""  # "points", "%" or nothing
     where: Where = everywhere
 
-    def complete(self, results: Results, seed: int) -> tuple[Configuration, ...]:
+    def complete(self, results: ResultSet, seed: int) -> tuple[Configuration, ...]:
         """The configurations of a seed that have all this measure needs."""
         return tuple(
             c
@@ -70,12 +70,12 @@ class Measure:
             if self.where(c) and all(results.value(c, m, k, seed) is not None for m, k in self.needs)
         )
 
-    def at(self, results: Results, seed: int, only: Sequence[Configuration] | None = None) -> Measured | None:
+    def at(self, results: ResultSet, seed: int, only: Sequence[Configuration] | None = None) -> MeasuredValue | None:
         """The value in one replication, or None where cells are missing."""
         found = self.complete(results, seed)
         kept = found if only is None else tuple(c for c in found if c in only)
         value = self.compute(Slice(results, seed, kept)) if kept else None
-        return None if value is None else Measured(value, kept)
+        return None if value is None else MeasuredValue(value, kept)
 
     def on(self, where: Where, said: str) -> Measure:
         """The same measure on some configurations only; `said` names them."""

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 
 from ..runs.config import RunConfig
-from .results import Configuration, Result, Results
+from .results import Configuration, Result, ResultSet
 
 SEED = 0  # under which the paper's single runs are filed
 COMM_OH = {"pens": 1.784, "pfeddst": 1.980} | dict.fromkeys(("rg", "aq-128", "sage-nf", "sage-vanilla", "sage-os"), 1.0)
@@ -38,7 +38,7 @@ _EVIDENCE = {  # column of evidence.csv, in per cent -> (method, metric)
 
 
 @cache
-def published() -> Results:
+def published() -> ResultSet:
     """The paper's tables."""
     values: dict[tuple[Configuration, str], dict[str, float]] = defaultdict(dict)
     for name, metrics in _FILES.items():
@@ -50,7 +50,7 @@ def published() -> Results:
             values[_configuration(row), method][metric] = float(row[column]) / 100
     for (_, method), cell in values.items():
         cell |= _implied(method, cell)
-    return Results(Result(configuration, method, SEED, cell) for (configuration, method), cell in values.items())
+    return ResultSet(Result(configuration, method, SEED, cell) for (configuration, method), cell in values.items())
 
 
 def counterpart(configuration: Configuration) -> Configuration:

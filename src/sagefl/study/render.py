@@ -99,7 +99,7 @@ def _several(table: Table) -> bool:
     return table.has_measured and table.has_published
 
 
-def _rows(table: Table, start: int = 0, width: int | None = None) -> Iterator[Row]:
+def _rows(table: Table, start: int = 0, width: int | None = None) -> Iterator[TableRow]:
     """The rows of some columns; lines with nothing in them are left out, labels stand once per configuration."""
     before = None
     for whole in lines(table):
@@ -108,11 +108,11 @@ def _rows(table: Table, start: int = 0, width: int | None = None) -> Iterator[Ro
         if any(line.texts):
             same = before is not None and (before.labels, before.mean) == (line.labels, line.mean)
             labels = ("",) * len(line.labels) if same else line.labels
-            yield Row((*labels, *((line.kind,) if _several(table) else ())), line, first=not same)
+            yield TableRow((*labels, *((line.kind,) if _several(table) else ())), line, first=not same)
             before = line
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """One row of a block: what stands before the numbers, and the numbers."""
 
     front: tuple[str, ...]
@@ -131,7 +131,7 @@ class Block(NamedTuple):
     group: str
     front: tuple[str, ...]  # heads of the labels
     heads: tuple[str, ...]  # heads of the numbers
-    rows: list[Row]
+    rows: list[TableRow]
 
 
 def blocks(table: Table) -> Iterator[Block]:

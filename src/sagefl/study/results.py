@@ -77,7 +77,7 @@ class Result:
     values: Mapping[str, float]
 
 
-class Results:
+class ResultSet:
     """Many runs, looked up by configuration, method and seed."""
 
     def __init__(self, rows: Iterable[Result] = ()) -> None:
@@ -121,9 +121,9 @@ class Results:
         ours, theirs = self.by_seed(configuration, a, metric), self.by_seed(configuration, b, metric)
         return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
-    def of_seed(self, seed: int) -> Results:
+    def of_seed(self, seed: int) -> ResultSet:
         """One replication."""
-        return Results(r for r in self.rows if r.seed == seed)
+        return ResultSet(r for r in self.rows if r.seed == seed)
 
 
 def _configuration_order(c: Configuration) -> tuple[int, str, int, str, float]:

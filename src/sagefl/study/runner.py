@@ -27,7 +27,7 @@ from ..runs.rundir import RunDirectory
 from ..signals import stoppable
 from .errors import InterruptedStudyError
 from .matrix import Cell
-from .work import Ended, attempt, taken
+from .work import Attempt, attempt, taken
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -184,7 +184,7 @@ class _Pool:
             except (EOFError, OSError):
                 self._lost(worker)
 
-    def _heard(self, worker: _Worker, news: int | Ended) -> None:
+    def _heard(self, worker: _Worker, news: int | Attempt) -> None:
         cell = worker.cell
         assert cell is not None
         if isinstance(news, int):

@@ -93,7 +93,7 @@ class Trial:
         return self.names.get(method, method)
 
 
-class Stage(ConfigSection):
+class StageSpec(ConfigSection):
     """A part of the matrix that is run before the rest, with methods and seeds of its own."""
 
     methods: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class Stage(ConfigSection):
         """The part of the grid that it names."""
         return {axis: getattr(self, axis) for axis in _AXES}
 
-    def within(self, axes: Mapping[str, Sequence[Any]]) -> Stage | None:
+    def within(self, axes: Mapping[str, Sequence[Any]]) -> StageSpec | None:
         """What is left of it where only these values of some axes are asked for."""
         left = {axis: tuple(v for v in of if not axes.get(axis) or v in axes[axis]) for axis, of in self.axes.items()}
         return self.model_copy(update=left) if all(left[axis] or not self.axes[axis] for axis in left) else None
@@ -130,7 +130,7 @@ class Spec(ConfigSection):
     grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = (1, 2, 3)
     order: tuple[Literal["methods", "worlds", "seeds"], ...] = ("seeds", "worlds", "methods")  # outermost first
-    stages: tuple[Stage, ...] = ()  # what is run first, in this order; the rest of the matrix follows
+    stages: tuple[StageSpec, ...] = ()  # what is run first, in this order; the rest of the matrix follows
     references: tuple[str, ...] = ()
     primary: tuple[Primary, ...] = ()
     report: tuple[str, ...] = ("client", "accuracy")

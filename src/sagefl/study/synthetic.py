@@ -48,7 +48,7 @@ class SyntheticCell:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class SyntheticHood:
     """One receiver: its peers' true risks on its own class mix, and how their losses are drawn."""
 
     mix: npt.NDArray[np.float64]  # the receiver's class distribution
@@ -76,7 +76,7 @@ def cells(worlds: int = 2) -> Iterator[SyntheticCell]:
             yield SyntheticCell(alpha, graph, per_class, a_max, eta, world)
 
 
-def neighbourhoods(cell: SyntheticCell) -> list[Neighbourhood]:
+def neighbourhoods(cell: SyntheticCell) -> list[SyntheticHood]:
     """The receivers of one world whose pool allows a first stage of 16 anchors."""
     labels = np.repeat(np.arange(CLASSES), cell.per_class)
     parts = Dirichlet(cell.alpha).assign(labels, CLIENTS, stream(cell.seed, "partition"))
@@ -85,7 +85,7 @@ def neighbourhoods(cell: SyntheticCell) -> list[Neighbourhood]:
     error = 1 - cell.a_max * shares / (shares + cell.eta)
     graph = build(cell.graph, CLIENTS, cell.seed % 100_000)
     return [
-        Neighbourhood(shares[k], error[graph.neighbours(k)], stages[-1])
+        SyntheticHood(shares[k], error[graph.neighbours(k)], stages[-1])
         for k in range(CLIENTS)
         if (stages := [m for m in SCHEDULE if m <= int(counts[k].sum()) // 10])
     ]

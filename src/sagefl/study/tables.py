@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..methods.fidelity import caveats, ranked
 from ..runs.intervals import Estimate, estimate
 from .published import SEED, counterpart, counterpart_method
-from .results import UPPER, Configuration, Results, show_method
+from .results import UPPER, Configuration, ResultSet, show_method
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class TablePlan(NamedTuple):
     columns: list[TableColumn]
 
 
-Layout = Callable[[Results, Results], TablePlan]
+Layout = Callable[[ResultSet, ResultSet], TablePlan]
 """Plans one table for results of ours and published ones."""
 
 
-def performance(ours: Results, published: Results) -> TablePlan:
+def performance(ours: ResultSet, published: ResultSet) -> TablePlan:
     """Table I of the paper."""
     groups = {"accuracy": "Global accuracy", "macro_f1": "Macro-F1"}
     caption = "Global accuracy and macro-F1 on the shared test set."
@@ -95,14 +95,14 @@ def performance(ours: Results, published: Results) -> TablePlan:
     return TablePlan("table1", "Table I. Predictive performance", caption, columns)
 
 
-def clients(ours: Results, published: Results) -> TablePlan:
+def clients(ours: ResultSet, published: ResultSet) -> TablePlan:
     """Table II of the paper."""
     caption = "Accuracy on clients' own evaluation data: mean (Client) and worst client (Weak)."
     columns = _columns({"client": "Client", "weak": "Weak"}, _methods(ours, published), best="max")
     return TablePlan("table2", "Table II. Client-level accuracy", caption, columns)
 
 
-def evidence(ours: Results, published: Results) -> TablePlan:
+def evidence(ours: ResultSet, published: ResultSet) -> TablePlan:
     """Table III of the paper."""
     methods = _methods(ours, published)
     readings = [m for m in ("sage-os", "sage-os-table") if m in methods]
@@ -122,7 +122,7 @@ def evidence(ours: Results, published: Results) -> TablePlan:
     return TablePlan("table3", "Table III. Probe budget and stopping behaviour", caption, columns)
 
 
-def traffic(ours: Results, published: Results) -> TablePlan:
+def traffic(ours: ResultSet, published: ResultSet) -> TablePlan:
     """What moves over the network."""
     groups = {
         "comm_oh": "CommOH (models moved, RG = 1)",
@@ -137,7 +137,7 @@ def traffic(ours: Results, published: Results) -> TablePlan:
     return TablePlan("traffic", "Model traffic", caption, _columns(groups, ours.methods, digits=3))
 
 
-def time(ours: Results, published: Results) -> TablePlan:
+def time(ours: ResultSet, published: ResultSet) -> TablePlan:
     """How long a round takes."""
     groups = {"seconds_decide": "Seconds a round to decide", "seconds_train": "Seconds a round to train"}
     caption = "Wall-clock seconds a round of the whole population, on the machine and under the load of these runs."
@@ -147,7 +147,7 @@ def time(ours: Results, published: Results) -> TablePlan:
 TABLES: tuple[Layout, ...] = (performance, clients, evidence, traffic, time)
 
 
-def build_tables(ours: Results, published: Results, layouts: Sequence[Layout] = TABLES) -> list[Table]:
+def build_tables(ours: ResultSet, published: ResultSet, layouts: Sequence[Layout] = TABLES) -> list[Table]:
     """The tables that have anything in them; with no results of ours, the published numbers alone."""
     made = [_filled(layout(ours, published), ours, published) for layout in layouts]
     return [table for table in made if table.has_measured or table.has_published]
@@ -163,15 +163,15 @@ def _columns(groups: Mapping[str, str], of: Sequence[str], **shown: Any) -> list
 
 
 def _ranked(method: str) -> bool:
-    """Neither only inspired by a paper, nor an upper row."""
+    """Whether it competes: it is not only inspired by a paper, and no upper row."""
     return method not in UPPER and ranked(method)
 
 
-def _methods(ours: Results, published: Results) -> tuple[str, ...]:
-    return Results((*published.rows, *ours.rows)).methods
+def _methods(ours: ResultSet, published: ResultSet) -> tuple[str, ...]:
+    return ResultSet((*published.rows, *ours.rows)).methods
 
 
-def _filled(plan: TablePlan, ours: Results, published: Results) -> Table:
+def _filled(plan: TablePlan, ours: ResultSet, published: ResultSet) -> Table:
     configurations = ours.configurations or published.configurations
     used = [c for c in plan.columns if any(_has(c, ours, published, at) for at in configurations)]
     rows = [(at, tuple(_entry(c, ours, published, at) for c in used)) for at in configurations]
@@ -188,23 +188,23 @@ def _caveats(columns: Sequence[TableColumn]) -> list[str]:
     return [*said, f"Upper rows, many models a round, not ranked: {', '.join(upper)}."] if upper else said
 
 
-def _has(column: TableColumn, ours: Results, published: Results, at: Configuration) -> bool:
+def _has(column: TableColumn, ours: ResultSet, published: ResultSet, at: Configuration) -> bool:
     """A column is shown if we measured it, or, where nothing is ours, if it was published under its own name."""
     if ours:
         return bool(ours.by_seed(at, column.method, column.metric))
     return _theirs(column, published, at) is not None and counterpart_method(column.method) == column.method
 
 
-def _theirs(column: TableColumn, published: Results, at: Configuration) -> float | None:
+def _theirs(column: TableColumn, published: ResultSet, at: Configuration) -> float | None:
     return published.value(counterpart(at), counterpart_method(column.method), column.metric, SEED)
 
 
-def _entry(column: TableColumn, ours: Results, published: Results, at: Configuration) -> Entry:
+def _entry(column: TableColumn, ours: ResultSet, published: ResultSet, at: Configuration) -> Entry:
     values = list(ours.by_seed(at, column.method, column.metric).values())
     return Entry(estimate(values) if values else None, _theirs(column, published, at))
 
 
-def _mean(column: TableColumn, ours: Results, published: Results, configurations: Sequence[Configuration]) -> Entry:
+def _mean(column: TableColumn, ours: ResultSet, published: ResultSet, configurations: Sequence[Configuration]) -> Entry:
     """The column's mean; published means are over the configurations that we measured, where we measured any."""
     measured = [c for c in configurations if ours.by_seed(c, column.method, column.metric)]
     seeds = [ours.by_seed(c, column.method, column.metric) for c in measured]

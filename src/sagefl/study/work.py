@@ -41,7 +41,7 @@ class _Rounds:
         """Nothing is said at the end."""
 
 
-class Ended(NamedTuple):
+class Attempt(NamedTuple):
     """How an attempt at a cell ended."""
 
     how: Literal["finished", "interrupted", "failed"]
@@ -51,25 +51,25 @@ class Ended(NamedTuple):
 
 def attempt(
     config: RunConfig, directory: Path, execution: Execution, say: Say, dataset: Dataset | None = None
-) -> Ended:
+) -> Attempt:
     """Run one cell and say how it ended; nothing is raised. A signal interrupts it, even in the last round."""
     from ..simulation.simulator import InterruptedRunError
 
     try:
         _simulate(config, directory, execution, say, dataset)
     except (InterruptedRunError, KeyboardInterrupt):
-        return Ended("interrupted")
+        return Attempt("interrupted")
     except Exception as error:
         return failed(error)
-    return Ended("finished")
+    return Attempt("finished")
 
 
-def failed(error: Exception) -> Ended:
+def failed(error: Exception) -> Attempt:
     """What to tell people, with the traceback of an error that nobody foresaw."""
     if isinstance(error, SageflError):
-        return Ended("failed", str(error))
+        return Attempt("failed", str(error))
     named = "" if isinstance(error, OSError) else f"{type(error).__name__}: "
-    return Ended("failed", f"{named}{error}", traceback.format_exc())
+    return Attempt("failed", f"{named}{error}", traceback.format_exc())
 
 
 def _simulate(config: RunConfig, directory: Path, execution: Execution, say: Say, dataset: Dataset | None) -> None:

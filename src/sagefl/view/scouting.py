@@ -16,10 +16,10 @@ from ..runs.findings import find_in_runs, read_sheet, sheets_below
 from ..runs.losses import first_losses, read_losses
 from ..runs.names import read_names
 from .plain import plain
-from .shelf import READING_ERRORS, Kept, Run, Shelf
+from .shelf import READING_ERRORS, FileCache, Run, Shelf
 
 MOST = 100  # clients; recorded losses of more are left to `sagefl scout --run`
-_kept = Kept()
+_kept = FileCache()
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ FILES = ("run.toml", "metrics.parquet", "decisions.parquet", "clients.parquet", 
 Value = TypeVar("Value")
 
 
-class Kept:
+class FileCache:
     """Values computed from files, cached until the files change."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Run:
         self.path = path
         self.id = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
         self.directory = RunDirectory(path)
-        self.kept = Kept()
+        self.kept = FileCache()
 
     def signature(self, name: str) -> tuple[int, int, int] | None:
         """Changes whenever the file does."""

@@ -258,13 +258,13 @@ def _rules(run: Run) -> Iterator[Selector]:
 def _unpriced(config: RunConfig) -> Iterator[Selector]:
     """The rule with the config's options; then the rule of a published method, which needs torch."""
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in config.method.options.items()}
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError):
         yield make(config.method.id, **options)
     try:
         from ..methods import method
 
         bound = method(config.method.id, **options)
-    except (ImportError, ValueError, TypeError) as error:
+    except (ImportError, ValueError) as error:
         raise RunError(f"The rule {config.method.id!r} cannot be made here ({error}); shown is the record.") from None
     if bound.needs_truth:
         raise RunError(f"{bound.id} decides by what is true, not by evidence; shown is the record.")

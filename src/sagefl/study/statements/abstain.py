@@ -6,7 +6,7 @@ from .. import audit
 from ..claims import Above, All, Below, Claim, Compared, Computed, Everywhere, Finding, Near, Printed, Verdict
 from ..measures import column, gap, median_gap, trend, win_share, wins
 from ..published import SEED
-from ..results import Results
+from ..results import ResultSet
 from .terms import (
     ABSTAIN,
     AQ,
@@ -24,7 +24,7 @@ from .terms import (
 )
 
 
-def _single_outlier(published: Results) -> Finding:
+def _single_outlier(published: ResultSet) -> Finding:
     """Whether SAGE-OS is no longer behind gossip once the outlier is left out."""
     os, rg = (without_outlier(column(m, "accuracy")).at(published, SEED) for m in (OS, RG))
     assert os is not None

@@ -6,11 +6,11 @@ from .. import audit
 from ..claims import Above, All, Below, Claim, Compared, Computed, Finding, Near, Printed, Verdict
 from ..measures import column, extreme, gap, matched, smallest_step, trend
 from ..published import SEED
-from ..results import Configuration, Results
+from ..results import Configuration, ResultSet
 from .terms import AQ, EVIDENCE, OS, OUTLIER, RG, TEXT_ONLY, VANILLA, at_alpha, on, without_outlier
 
 
-def _certified_falls(published: Results) -> Finding:
+def _certified_falls(published: ResultSet) -> Finding:
     """Whether Vanilla SAGE certifies less often at every step to a larger alpha."""
     rises = []
     for c in published.configurations:
