@@ -112,7 +112,7 @@ class RunConfig(ConfigSection):
         c = self
         spread = f"Dirichlet({c.data.alpha:g})" if c.data.partition == "dirichlet" else c.data.partition
         groups = f" in {c.world.groups} groups by {c.world.shift}" if c.world.grouped else ""
-        where = f"{c.clients} clients{groups} on {c.topology.kind}"
+        where = f"{c.clients} client{'s' * (c.clients != 1)}{groups} on {c.topology.kind}"
         several = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {(*seeds, c.seed)[0]}"
         return f"{c.data.dataset}, {spread}, {where}, {c.rounds} rounds, {several}"
 
