@@ -346,9 +346,9 @@ def levels(folder: str) -> list[str]:
         inside = "inside half a point" if low > -0.5 and high < 0.5 else "not inside half a point"
         if c.difference.standard_error is None:
             inside = "too few for an interval"
-        cheap = "at most" if probes <= 0.02 else "more than"
+        cheap, seeds = "at most" if probes <= 0.02 else "more than", c.difference.seeds
         lines.append(
-            f"- {c.world}: {interval(c, findings.trial.level)} points over {c.difference.seeds} seeds, {inside}; "
+            f"- {c.world}: {interval(c, findings.trial.level)} points over {seeds} seed{'s' * (seeds != 1)}, {inside}; "
             f"probes {percent(probes)} of the models' bytes, {cheap} the 2 % that were allowed."
         )
     return lines
