@@ -241,7 +241,11 @@ def test_the_page_has_every_shift_with_its_unit_and_default() -> None:
         ({"shift": "labels", "sizes": [1, -1]}, "shares of groups must be positive numbers, got 1, -1"),
         (
             {"shift": "labels", "strength": 1.5},
-            "it is the share of the classes that are permuted, above 0 and at most 1",
+            "for shift = labels it must be above 0 and at most 1 (share of the classes that are permuted)",
+        ),
+        (
+            {"shift": "quantity", "strength": 0.5},
+            "above 1 and at most 1e+06 (how many times as many the first group has as the last)",
         ),
         ({"shift": "flip", "groups": 3}, "shift = flip makes 2 groups, not 3"),
         ({"shift": "invert", "strength": 0.5}, "shift = invert has no strength to set"),

@@ -63,3 +63,12 @@ def test_agreement_is_one_for_the_same_partition_and_about_nothing_by_chance() -
     rng = np.random.default_rng(0)
     assert adjusted_rand(np.array([0, 0, 1, 2]), np.array([2, 2, 0, 1])) == 1
     assert abs(np.mean([adjusted_rand(rng.integers(3, size=30), rng.integers(3, size=30)) for _ in range(200)])) < 0.02
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 8), (3, 3, 1), (2, 2, 0)])
+def test_nobody_is_told_apart_by_no_answers(shape: tuple[int, int, int]) -> None:
+    """A client without others, or a half of the samples with nothing in it."""
+    gaps = np.zeros(shape)
+    gaps[range(shape[0]), range(shape[0])] = np.nan
+    found = find_kin(gaps)
+    assert (found.groups, found.between) == ((0,) * shape[0], None)

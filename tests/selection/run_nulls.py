@@ -182,6 +182,17 @@ def private(epsilon: float = 1.0, classes: int = 10) -> Seen:
     return seen
 
 
+def private_copies(copies: int) -> Losses:
+    """Tied peers of new snapshots that answer privately about a pool with so many copies of every input."""
+
+    def draw(play: Play) -> np.ndarray:
+        few = Play(play.runs, Null(play.null.degree, play.null.anchors // copies, tied()), play.rng)
+        truth = play.kept.setdefault("truth", few.null.losses(few))
+        return private()(play, truth)[0].repeat(copies, axis=-1)
+
+    return draw
+
+
 def partial(each: int) -> Seen:
     """`each` of the peers asked about every anchor, drawn anew."""
 

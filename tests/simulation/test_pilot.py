@@ -136,6 +136,32 @@ def test_a_pilot_longer_than_the_run_is_refused() -> None:
     assert "a pilot has 2 to 4 rounds here" in scouted("--rounds", "4", "--pilot", "5", code=2)
 
 
+def test_a_single_client_stays_at_home() -> None:
+    alone = (
+        "--dataset",
+        "fmnist-mini",
+        "--clients",
+        "1",
+        "--rounds",
+        "4",
+        "--max-batches",
+        "1",
+        "--set",
+        "model.name=mlp",
+    )
+    printed = scouted(*alone, "--engine", "sequential")
+    assert printed.startswith("Nobody has a neighbour")
+    assert " 1 client on " in printed
+    assert "nan" not in printed
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_pilot(tmp_path: Path) -> None:
+    path = tmp_path / "map.xyz"
+    assert "a picture is a file that ends in .png, .svg or .pdf" in scouted(
+        "--map", str(path), "--clients", "0", code=2
+    )
+
+
 # The tool that judges it
 
 

@@ -268,7 +268,7 @@ def test_a_file_is_run_reported_and_goes_on(mine: Path, tmp_path: Path) -> None:
     code, output = told(*where, "--jobs", "1", "--workers", "1", "--seeds", "1", "--brief")
     assert code == 0, output
     assert "Primary comparison, named before the runs: sage-os minus rg, Client accuracy" in output
-    assert "(one replication, no interval)" in output
+    assert "(one replication, no interval) over 1 seed." in output
     done = {p: p.stat().st_mtime_ns for p in (tmp_path / "cells").glob("*/summary.json")}
     assert len(done) == 8
     study = Study(Design.read(mine, seeds=[1, 2]), tmp_path / "cells", out=tmp_path / "out").run(jobs=1, workers=1)

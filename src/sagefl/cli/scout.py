@@ -40,6 +40,10 @@ def scout(
     with friendly_errors():
         from ..api.scouting import scout_runs, scout_world
 
+        if map_ is not None:
+            from ..study.canvas import check_picture
+
+            check_picture(map_)
         if run:
             if world.config or world.keys or pilot is not None:
                 raise UsageError("--run judges what was recorded and makes no pilot: leave out --pilot and the world")

@@ -216,8 +216,8 @@ def chosen(kind: ShiftKind, groups: int, strength: float | None) -> tuple[Shift,
         raise DataError(f"shift = {kind} has no strength to set; leave it out")
     if not shift.least < strength <= shift.most:
         raise DataError(
-            f"strength is {strength:g}; of shift = {kind} it is the {shift.unit}, above {shift.least:g} and at most "
-            f"{shift.most:g}"
+            f"strength is {strength:g}; for shift = {kind} it must be above {shift.least:g} and at most {shift.most:g} "
+            f"({shift.unit})"
         )
     angles = [round(group * strength % 360.0, 6) for group in range(groups)]
     if kind == "rotation" and len(set(angles)) < groups:

@@ -80,7 +80,7 @@ class ScoutFinding:
                 if p is not None
                 else f"The mean risk of kin's models is {k.within:.3f}, that of strangers' {k.between:.3f}."
             )
-        elif p is not None:
+        elif p is not None and len(p.local) > 1:
             made.append(f"No groups; beside one's own model, those of others err by {100 * k.within:+.1f} points.")
         if p is not None:
             ends = [f"{name} {getattr(p, key).mean():.3f}" for name, key in ARMS.items()]

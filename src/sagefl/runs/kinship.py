@@ -55,6 +55,9 @@ def find_kin(gaps: Floats, overlap: Floats | None = None) -> Kinship:
     """
     left = gaps if overlap is None else _unexplained(gaps, overlap)
     halves = [pair_gaps(left[:, :, half::2]) for half in (0, 1)]
+    off = ~np.eye(len(gaps), dtype=bool)
+    if any(np.isnan(half[off]).all() for half in halves):  # nobody is known to have answered anybody
+        return Kinship((0,) * len(gaps), float("nan"), None, (-1.0, 1.0), 1.0)
     ways = [partitions(half) for half in halves]
     count = _best_count(halves, ways)
     found = [way[count] for way in ways]

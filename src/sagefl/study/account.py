@@ -115,7 +115,7 @@ def _found(c: Comparison, trial: Trial) -> str:
         p = f", p = {c.p:.3g}{several}"
     gain = _estimate(c.difference, c.measure, trial)
     if not trial.pooled:
-        return f"{gain}{p} over {c.difference.seeds} seeds."
+        return f"{gain}{p} over {c.difference.seeds} seed{'s' * (c.difference.seeds != 1)}."
     done, planned = c.difference.seeds, trial.replications
     over = f"{done} replications" if done == planned else f"{done} of {planned} replications: not final"
     seeds = f"{_estimate(c.over_seeds, c.measure, trial)} over {c.over_seeds.seeds}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UsageError
 from ..extras import how_to_install
 from .errors import StudyError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PICTURES = (".png", ".svg", ".pdf")
 INK, MUTED = "#1a1a2e", "#8a8a99"  # replaced by the page's own colours where a figure is put into one
 _PALETTE = {
     "local": ("#999999", "x"),
@@ -132,9 +134,16 @@ def save(figure: Figure, name: str, title: str, caption: str) -> Drawn:
     return Drawn(name, title, caption, svg.getvalue(), png.getvalue())
 
 
+def check_picture(path: Path | str) -> None:
+    """Refuse a file that no picture can be written to, before anything is run for it."""
+    if Path(path).suffix.lower() not in PICTURES:
+        raise UsageError(f"{path}: a picture is a file that ends in {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+
+
 def handed_over(figure: Figure, path: Path | str | None) -> Figure:
     """The figure as a caller gets it: written to `path` if one is given, and shown by notebooks."""
     if path is not None:
+        check_picture(path)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150, facecolor="white")
     picture = io.BytesIO()
