@@ -184,8 +184,15 @@ def test_names_are_given_once(kept: Kept) -> None:
         kept.ticket("keeper")
     with pytest.raises(NodeError, match="cannot name a node"):
         kept.ticket("Not A Name")
-    with pytest.raises(NodeError, match="up to 10080 minutes"):
+    with pytest.raises(NodeError, match="more than 0 and up to 10080 minutes, got 1e"):
         kept.ticket("bob", minutes=1e9)
+
+
+def test_who_joined_by_ticket_is_not_renewed_by_hand(kept: Kept) -> None:
+    kept.join("alice")
+    told = CliRunner().invoke(app, ["node", "renew", str(kept.registry.folder), "alice"])
+    assert told.exit_code == 2
+    assert "joined by ticket renew their certificates themselves, in the last 30 days" in " ".join(told.output.split())
 
 
 def test_a_node_that_others_cannot_reach_does_not_join(kept: Kept, tmp_path: Path) -> None:
