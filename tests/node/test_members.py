@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -127,20 +127,43 @@ def _blamed(federation: Federation, name: str) -> list[tuple[str, str]]:
     return [(event["event"], event["peer"]) for event in map(json.loads, lines) if "peer" in event]
 
 
+READY = grpc.ChannelConnectivity.READY
+QUIET = {"silent_seconds": 600.0}  # nobody is hung up for that
+
+
+def _call_once(federation: Federation, states: list[grpc.ChannelConnectivity]) -> grpc.Channel:
+    """A connection of its own on which mallory has called bob once; what becomes of it is in `states`."""
+    own = channel(federation.home / "mallory", federation.addresses["bob"], "bob")
+    own.subscribe(states.append)
+    with suppress(grpc.RpcError):
+        own.unary_unary("/sagefl.node.v1.Peer/Health")(b"", timeout=60)
+    return own
+
+
 def test_two_hundred_connections_of_a_stranger_are_hung_up(federation: Federation) -> None:
-    with federation.honest("bob", ("alice",)) as bob:
+    with federation.honest("bob", ("alice",), limits=QUIET) as bob:
         with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
             until(lambda: bob.journal.counts[("refused-not-a-neighbour", "mallory")] >= 200)
             assert _latencies(federation, 20)
         assert len(bob.gate.doors._who) <= 4
+        states: list[grpc.ChannelConnectivity] = []
+        with _call_once(federation, states):
+            until(lambda: READY in states and states[-1] != READY)
 
 
 def test_a_neighbours_connections_are_capped_and_the_others_served(federation: Federation) -> None:
-    with federation.honest("bob", ("alice", "mallory")) as bob:
+    with federation.honest("bob", ("alice", "mallory"), limits=QUIET) as bob:
+        most = bob.config.limits.connections
+        states: list[list[grpc.ChannelConnectivity]] = [[] for _ in range(most + 1)]
+        with ExitStack() as held:
+            for each in states:
+                held.enter_context(_call_once(federation, each))
+            until(lambda: READY in states[0] and states[0][-1] != READY)  # the oldest
+            until(lambda: all(each[-1:] == [READY] for each in states[1:]))
         with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
             until(lambda: bob.journal.counts[("over-limit", "mallory")] >= 20)
             assert _latencies(federation, 20)
-        assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= bob.config.limits.connections
+        assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= most
 
 
 def test_whoever_connects_anew_for_every_call_is_served(federation: Federation) -> None:
@@ -150,17 +173,18 @@ def test_whoever_connects_anew_for_every_call_is_served(federation: Federation) 
 
 
 def test_a_crowd_of_silent_connections_costs_its_own_host_the_oldest(federation: Federation) -> None:
-    with federation.honest("bob", ("alice",), limits={"silent_seconds": 600.0}) as bob:
+    with federation.honest("bob", ("alice",), limits=QUIET) as bob:
         host, port = federation.addresses["bob"].split(":")
         states: list[grpc.ChannelConnectivity] = []
         with channel(federation.home / "alice", federation.addresses["bob"], "bob") as ours:  # silent, too
             grpc.channel_ready_future(ours).result(60)
             ours.subscribe(states.append)
+            until(lambda: bool(states))
             crowd = [socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0)) for _ in range(80)]
             until(lambda: bob.journal.counts[("silent-connections", "127.0.0.2")] >= 1)
             assert bob.journal.counts[("silent-connections", "127.0.0.1")] == 0
             time.sleep(0.5)
-            assert set(states) == {grpc.ChannelConnectivity.READY}
+            assert set(states) == {READY}
         for one in crowd:
             one.close()
 
