@@ -36,8 +36,8 @@ from .status import FINISHED, read_status
 
 READS = ("degree", "samples", "loss", "age", "head", "last-layer", "sketch")  # one operator has nothing to hide here
 GRACE = 20.0  # seconds a node has to end a round and write its checkpoint
-KEPT_BACK = 64
-_kept_back: deque[int] = deque()  # descriptors
+KEPT_BACK = 64  # free ports
+_kept_back: deque[int] = deque()  # their descriptors
 
 
 @dataclass
