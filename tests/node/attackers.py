@@ -56,12 +56,13 @@ def half_open(identity: Path, address: str, name: str, seconds: float, connectio
         return under_way
 
     def keep_open() -> None:
-        with channel(identity, address, name) as own:
-            call = own.stream_unary("/sagefl.node.v1.Peer/Probe")
-            while time.monotonic() < end:
-                for one in [silent(call) for _ in range(calls)]:
-                    one.exception(timeout=seconds)
-                time.sleep(0.05)
+        while time.monotonic() < end:  # anew every second: on an old connection the transport may refuse them unseen
+            with channel(identity, address, name) as own:
+                call, anew = own.stream_unary("/sagefl.node.v1.Peer/Probe"), time.monotonic() + 1.0
+                while time.monotonic() < anew:
+                    for one in [silent(call) for _ in range(calls)]:
+                        one.exception(timeout=seconds)
+                    time.sleep(0.05)
 
     _together([threading.Thread(target=keep_open) for _ in range(connections)], seconds)
 

@@ -38,6 +38,15 @@ def test_init_makes_identities_and_revoke_unmakes_them(tmp_path: Path) -> None:
     assert len(Identity.load(tmp_path / "south").revoked()) == 1
 
 
+@pytest.mark.parametrize("command", ["revoke", "renew"])
+def test_a_damaged_certificate_is_called_so(tmp_path: Path, command: str) -> None:
+    assert runner.invoke(app, ["node", "init", str(tmp_path), "north"]).exit_code == 0
+    (tmp_path / "north" / "node.pem").write_text("junk")
+    told = runner.invoke(app, ["node", command, str(tmp_path), "north"])
+    assert told.exit_code == 2
+    assert "north/node.pem is not a certificate: " in " ".join(told.output.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

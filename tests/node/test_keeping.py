@@ -79,10 +79,14 @@ def test_the_list_forgets_certificates_that_have_ended(kept: Kept) -> None:
 
 def test_an_answer_that_is_cut_or_too_long_is_said_to_be_so(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.join("alice")
-    alice = kept.node("alice")
+    alice, log = kept.node("alice"), kept.home / "alice" / "run" / "events.log"
+
+    def told() -> str:
+        return log.read_text() if log.is_file() else ""
+
     with running(alice):
         monkeypatch.setattr(joining, "LARGEST", 100)
-        until(lambda: alice.journal.total("keeper") == 1)
+        until(lambda: "has more than 100 bytes: nothing of it is used, not its revocations" in told())
         monkeypatch.undo()
         send = keeper._Question.end_headers
 
@@ -93,11 +97,7 @@ def test_an_answer_that_is_cut_or_too_long_is_said_to_be_so(kept: Kept, monkeypa
             send(self)
 
         monkeypatch.setattr(keeper._Question, "end_headers", longer)
-        until(lambda: alice.journal.total("keeper") == 2)
-    alice.journal.flush()
-    log = (kept.home / "alice" / "run" / "events.log").read_text()
-    assert "has more than 100 bytes: nothing of it is used, not its revocations" in log
-    assert "is cut off after" in log
+        until(lambda: "is cut off after" in told())
 
 
 @pytest.mark.parametrize("told", [{}, {"revoked": 1, "neighbours": 2}, {"revoked": "", "neighbours": {"bob": "b"}}])
@@ -110,7 +110,7 @@ def test_a_keeper_that_says_something_else_is_an_event_and_is_asked_again(
     ticket, answer = kept.ticket("bob"), keeper.Keeper.answer
     with running(alice):
         monkeypatch.setattr(keeper.Keeper, "answer", lambda *asked: (200, told))
-        until(lambda: alice.journal.total("keeper") == 1)
+        until(lambda: alice.journal.total("keeper") >= 1)
         for ask in (lambda: kept.join("bob", ticket), alice.around.members.kept.renew):  # type: ignore[union-attr]
             with pytest.raises(NodeError, match="what the keeper says is not what was asked for"):
                 ask()

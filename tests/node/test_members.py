@@ -16,15 +16,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import grpc
 import numpy as np
 import polars as pl
 import pytest
-from attackers import LASTING, attack, peer
+from attackers import LASTING, attack, channel, peer
 from cryptography import x509
 from federation import Federation, tiny_arrays
 from test_faults import MALLORY, Base
@@ -126,20 +127,43 @@ def _blamed(federation: Federation, name: str) -> list[tuple[str, str]]:
     return [(event["event"], event["peer"]) for event in map(json.loads, lines) if "peer" in event]
 
 
+READY = grpc.ChannelConnectivity.READY
+QUIET = {"silent_seconds": 600.0}  # nobody is hung up for that
+
+
+def _call_once(federation: Federation, states: list[grpc.ChannelConnectivity]) -> grpc.Channel:
+    """A connection of its own on which mallory has called bob once; what becomes of it is in `states`."""
+    own = channel(federation.home / "mallory", federation.addresses["bob"], "bob")
+    own.subscribe(states.append)
+    with suppress(grpc.RpcError):
+        own.unary_unary("/sagefl.node.v1.Peer/Health")(b"", timeout=60)
+    return own
+
+
 def test_two_hundred_connections_of_a_stranger_are_hung_up(federation: Federation) -> None:
-    with federation.honest("bob", ("alice",)) as bob:
+    with federation.honest("bob", ("alice",), limits=QUIET) as bob:
         with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
             until(lambda: bob.journal.counts[("refused-not-a-neighbour", "mallory")] >= 200)
             assert _latencies(federation, 20)
         assert len(bob.gate.doors._who) <= 4
+        states: list[grpc.ChannelConnectivity] = []
+        with _call_once(federation, states):
+            until(lambda: READY in states and states[-1] != READY)
 
 
 def test_a_neighbours_connections_are_capped_and_the_others_served(federation: Federation) -> None:
-    with federation.honest("bob", ("alice", "mallory")) as bob:
+    with federation.honest("bob", ("alice", "mallory"), limits=QUIET) as bob:
+        most = bob.config.limits.connections
+        states: list[list[grpc.ChannelConnectivity]] = [[] for _ in range(most + 1)]
+        with ExitStack() as held:
+            for each in states:
+                held.enter_context(_call_once(federation, each))
+            until(lambda: READY in states[0] and states[0][-1] != READY)  # the oldest
+            until(lambda: all(each[-1:] == [READY] for each in states[1:]))
         with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
             until(lambda: bob.journal.counts[("over-limit", "mallory")] >= 20)
             assert _latencies(federation, 20)
-        assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= bob.config.limits.connections
+        assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= most
 
 
 def test_whoever_connects_anew_for_every_call_is_served(federation: Federation) -> None:
@@ -149,16 +173,19 @@ def test_whoever_connects_anew_for_every_call_is_served(federation: Federation) 
 
 
 def test_a_crowd_of_silent_connections_costs_its_own_host_the_oldest(federation: Federation) -> None:
-    with federation.honest("bob", ("alice",)) as bob:
+    with federation.honest("bob", ("alice",), limits=QUIET) as bob:
         host, port = federation.addresses["bob"].split(":")
-        ours = socket.create_connection((host, int(port)))
-        crowd = [socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0)) for _ in range(80)]
-        until(lambda: bob.journal.counts[("silent-connections", "127.0.0.2")] >= 1)
-        assert bob.journal.counts[("silent-connections", "127.0.0.1")] == 0
-        ours.settimeout(0.5)
-        with pytest.raises(TimeoutError):  # open, and nothing comes
-            ours.recv(1)
-        for one in (ours, *crowd):
+        states: list[grpc.ChannelConnectivity] = []
+        with channel(federation.home / "alice", federation.addresses["bob"], "bob") as ours:  # silent, too
+            grpc.channel_ready_future(ours).result(60)
+            ours.subscribe(states.append)
+            until(lambda: bool(states))
+            crowd = [socket.create_connection((host, int(port)), source_address=("127.0.0.2", 0)) for _ in range(80)]
+            until(lambda: bob.journal.counts[("silent-connections", "127.0.0.2")] >= 1)
+            assert bob.journal.counts[("silent-connections", "127.0.0.1")] == 0
+            time.sleep(0.5)
+            assert set(states) == {READY}
+        for one in crowd:
             one.close()
 
 
@@ -186,6 +213,9 @@ def test_connections_on_which_nobody_calls_are_closed(federation: Federation) ->
 
 
 PATIENT: dict[str, Any] = {"training": {"max_batches": None, "epochs": 6, "learning_rate": 0.01}}
+# Published once: if it trained on while the others are late, its norms alone would give it away (2.5 times those of a
+# model one round older are more than 3 times one's own), and the test after mixing would have nothing to find.
+ONCE: dict[str, Any] = {**LASTING, "exchange": {"pace": 3600.0}}
 POISON = {
     "memorised anchors, chosen by probing": ("flatter", {"method": {"id": "aq-128"}}),
     "rubbish without a lie, merged by gossip": ("rubbish", {"method": {"id": "rg"}}),
@@ -196,7 +226,7 @@ POISON = {
 def poisoned(federation: Federation, config: Callable[..., Path]) -> Callable[..., Node]:
     def make(case: str, **settings: Any) -> Node:
         kind, method = POISON[case]
-        with federation.honest("bob", **PATIENT), peer(kind, config("mallory", ("alice",), **LASTING, **PATIENT)):
+        with federation.honest("bob", **PATIENT), peer(kind, config("mallory", ("alice",), **ONCE, **PATIENT)):
             alice = federation.node("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings})
             alice.run()
         return alice
@@ -265,17 +295,25 @@ def test_honest_merges_are_hardly_ever_taken_back(tmp_path: Path) -> None:
 
 
 class Drip(Base):
-    """Answers every probe just before its deadline."""
+    """Answers every probe, and takes its time."""
+
+    seconds = 0.9
 
     def Probe(self, request: Any, context: Any) -> Any:
-        self.over.wait(0.9)
+        self.over.wait(self.seconds)
         return super().Probe(request, context)
+
+
+class Slower(Drip):
+    """Longer than it has for all its answers; the other one, on however busy a machine, needs less."""
+
+    seconds = 4.0
 
 
 def test_a_neighbour_that_drips_is_left_alone_longer_and_longer(federation: Federation) -> None:
     method = {"id": "sage-vanilla", "options": {"schedule": (8, 16, 24, 32)}}
-    slow = {"exchange": {"decision": 0.5}, "rounds": 8}
-    with federation.honest("bob"), federation.bad("mallory", Drip):
+    slow = {"exchange": {"decision": 3.0}, "rounds": 8}
+    with federation.honest("bob"), federation.bad("mallory", Slower):
         alice = federation.node("alice", ("bob", "mallory"), method=method, **slow)
         alice.run()
     there = [MALLORY in lost for lost in alice.recorder.directory.table("decisions")["lost"].to_list()]
@@ -452,6 +490,4 @@ def test_a_full_disk_with_the_log_on_it_stops_nothing_and_readiness_says_so(
     finally:
         process.kill()
         log.close()
-    kinds = {json.loads(line)["event"] for line in (small_disk / "run" / "events.log").read_text().splitlines()
-             if line.startswith("{") and line.endswith("}")}  # fmt: skip
-    assert "write-failed" in kinds
+    assert read_status(small_disk / "run")["events"]["write-failed"] >= 1  # counted, whether a line had room or not

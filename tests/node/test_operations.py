@@ -162,8 +162,9 @@ def test_the_standard_health_service_tells_live_from_ready(federation: Federatio
         bob.published.writing = False
         assert ask_health(bob.config, "ready") == "not serving"
         assert ask_health(bob.config, "live") == "serving"
-        assert ask_health(bob.config, "nonsense") == "no answer: NOT_FOUND"
-    assert ask_health(bob.config, "live") == "no answer: UNAVAILABLE"
+        assert ask_health(bob.config, "nonsense") == f"no answer from {bob.config.listen}: NOT_FOUND"
+    gone = f"no answer from {bob.config.listen}: UNAVAILABLE: is the node running?"
+    assert ask_health(bob.config, "live") == gone
 
 
 def test_a_nodes_own_certificate_opens_nothing_but_health(federation: Federation) -> None:

@@ -38,7 +38,8 @@ ALONE = {"acceptance": {"share": 0.0}}  # the bounds on norms are to hold withou
 
 def test_a_patient_ratchet_comes_to_an_end_at_the_bounds(federation: Federation, config: Callable[..., Path]) -> None:
     """Every block is the victim's own, 2.9 times as large: merge by merge her own history would follow."""
-    alice = _victim(federation, config, "ratchet", 12, exchange={"norm_growth": 4.0}, **ALONE)
+    slowly = {"norm_growth": 4.0, "pace": 0.5}  # so that what she merges is stretched again in between
+    alice = _victim(federation, config, "ratchet", 12, exchange=slowly, **ALONE)
     decisions = alice.recorder.directory.table("decisions")
     assert alice.journal.counts[("fault-norm-bound", "mallory")] >= 3
     assert decisions["rejected"].sum() >= 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -371,6 +372,14 @@ def test_a_method_that_nodes_cannot_use_is_refused_before_anything_is_made(
     assert why in " ".join(done.output.split())
     assert len(done.output.strip().splitlines()) == 1
     assert not out.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port that is bound cannot be listened on by another")
+def test_a_free_port_is_given_to_nobody_else_before_it_is_used() -> None:
+    (port,) = free_ports(1)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    socket.create_server(("127.0.0.1", port)).close()
 
 
 @pytest.mark.slow

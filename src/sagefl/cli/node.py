@@ -116,9 +116,7 @@ def revoke(
 ) -> None:
     """Put nodes on the revocation list."""
     with friendly_errors():
-        from cryptography import x509
-
-        from ..node.identity import Authority
+        from ..node.identity import Authority, certificate_in
         from ..node.registry import Registry
 
         if (folder / "roster.json").is_file():
@@ -129,7 +127,7 @@ def revoke(
         authority = Authority(folder / "authority")
         listed = folder / "authority" / "revoked.pem"
         for name in names:
-            authority.revoke(x509.load_pem_x509_certificate((folder / name / "node.pem").read_bytes()))
+            authority.revoke(certificate_in(folder / name / "node.pem"))
         console().print(f"Copy {listed} over revoked.pem in every node's identity folder; running nodes read it anew.")
 
 
@@ -175,8 +173,11 @@ def renew(
 ) -> None:
     """Give nodes new certificates for the keys they have."""
     with friendly_errors():
+        from ..node.errors import NodeError
         from ..node.identity import Authority
 
+        if (folder / "roster.json").is_file() and not (folder / names[0]).is_dir():
+            raise NodeError("nodes that joined by ticket renew their certificates themselves, in the last 30 days")
         authority = Authority(folder / "authority")
         for name in names:
             made = authority.renew(folder / name, days)

@@ -278,7 +278,8 @@ def ask_health(config: NodeConfig, service: str) -> str:
         try:
             status = check(wire.HealthCheck(service=service), timeout=config.exchange.deadline).status
         except grpc.RpcError as error:
-            return f"no answer: {error.code().name}"
+            hint = ": is the node running?" if error.code() == grpc.StatusCode.UNAVAILABLE else ""
+            return f"no answer from {address}: {error.code().name}{hint}"
     return "serving" if status == 1 else "not serving"
 
 

@@ -95,7 +95,7 @@ class Registry:
     def invite(self, name: str, minutes: float = MINUTES) -> Ticket:
         """A ticket for a new member."""
         if not 0 < minutes <= LONGEST_TICKET:
-            raise NodeError(f"a ticket is good for up to {LONGEST_TICKET:.0f} minutes, got {minutes:g}")
+            raise NodeError(f"a ticket is good for more than 0 and up to {LONGEST_TICKET:.0f} minutes, got {minutes:g}")
         key = fingerprint(certificate_in(self.folder / KEEPER / "node.pem"))
         secret = secrets.token_bytes(16)
         with self.open() as roster:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ from .status import FINISHED, read_status
 
 READS = ("degree", "samples", "loss", "age", "head", "last-layer", "sketch")  # one operator has nothing to hide here
 GRACE = 20.0  # seconds a node has to end a round and write its checkpoint
+KEPT_BACK = 64  # free ports
+_kept_back: deque[int] = deque()  # their descriptors
 
 
 @dataclass
@@ -242,12 +245,17 @@ def _graph(nodes: int, degree: int, seed: int) -> list[list[int]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that are free at the moment."""
+    """Ports of the loopback that are free.
+
+    On Linux nobody else is given them before they are used, nor while a node is started again: they stay bound, without
+    listening, until `KEPT_BACK` newer ones were asked for.
+    """
     sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    for each in sockets:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as whoever listens does
+        each.bind(("127.0.0.1", 0))
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    _kept_back.extend(each.detach() for each in sockets)
+    while len(_kept_back) > (max(KEPT_BACK, count) if sys.platform == "linux" else 0):
+        os.close(_kept_back.popleft())
+    return ports
