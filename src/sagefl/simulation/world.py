@@ -55,7 +55,7 @@ class World:
         graph = config.topology.graph(clients, seed, config.names(dataset))
         federation, grouping = config.dealt(dataset, graph)
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
-        trial = try_out(model, dataset.train_x, dataset.train_y, dataset.classes)
+        trial = try_out(model, dataset.train_x, dataset.train_y, dataset.classes, config.training.precision)
         _check_batches(config, federation, lone=trial.lone)
         exchanged = config.model.buffers == "exchanged"
         layout = Layout.of(model, config.model.shared, trial.state, exchange_state=exchanged)
