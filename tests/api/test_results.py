@@ -191,6 +191,8 @@ def test_any_key_as_a_keyword_or_in_a_dictionary() -> None:
         (lambda: sagefl.run(3), "data is a int; expected a name"),
         (lambda: sagefl.run((X, Y)), "expected a name, a sagefl.data.Dataset"),
         (lambda: sagefl.run(DATA, 3), "model is a int; expected a name"),
+        (lambda: sagefl.run(DATA, nn.Linear(2, 2)), "model is a Linear; expected a name"),
+        (lambda: sagefl.run(DATA, lambda shape: nn.Linear(2, 2), clients=4), "<lambda> takes neither the shape of an"),
         (lambda: sagefl.compare(DATA, methods=[3]), "a method is an id such as 'rg'"),
         (lambda: sagefl.compare(DATA, methods=["rg", "rg"]), "methods named more than once: rg"),
         (lambda: sagefl.compare(DATA, methods=["rg"], seeds=[1, 1]), "seeds named more than once: 1"),

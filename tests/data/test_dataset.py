@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sagefl.data import DataError, Dataset
 
@@ -111,6 +112,50 @@ def test_a_test_label_beyond_those_of_training_is_no_class_unless_it_is_said_to_
         Dataset.from_arrays("d", X, y.astype(float), X, tested.astype(float)).meant_as("classification")
 
 
+def test_whole_numbers_that_are_hardly_labels_are_asked_about() -> None:
+    """Prices in a column of whole numbers would be as many classes, and as many outputs."""
+    prices = np.random.default_rng(0).integers(100_000, 900_000, 40)
+    x = np.zeros((40, 2))
+    told = r"labels up to \d+, 40 different ones in 40 samples; .* If these are values, say data\.task=regression"
+    with pytest.raises(DataError, match=told):
+        Dataset.from_arrays("d", x, prices, x[:1], prices[:1]).meant_as()
+    made = Dataset.from_arrays("d", x, prices, x[:1], prices[:1])
+    assert made.meant_as("regression").classes == 1
+    assert made.meant_as("classification").classes == prices.max() + 1
+    postcodes = np.array([10_115, 80_331] * 20)
+    with pytest.raises(DataError, match="labels up to 80331, 2 different ones in 40 samples"):
+        Dataset.from_arrays("d", x, postcodes, x, postcodes).meant_as()
+    words = np.arange(4000) % 1500  # a vocabulary
+    x = np.zeros((4000, 2))
+    assert Dataset.from_arrays("d", x, words, x, words).meant_as().classes == 1500
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (None, "train_x is a NoneType; expected an array with samples first"),
+        ({"a": {"b": X}}, r"train_x\['a'\] is a dict; expected an array with samples first"),
+        (torch.zeros(6, 2, requires_grad=True), "train_x is a Tensor that NumPy cannot read: Can't call numpy"),
+        (torch.zeros(6, 2).bfloat16(), "train_x is a Tensor that NumPy cannot read: Got unsupported"),
+        (np.zeros(6), r"train_x is float32 6; expected samples first, and an axis .* reshape\(-1, 1\)"),
+    ],
+)
+def test_inputs_that_are_no_arrays_are_one_sentence(given: Any, complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        Dataset.from_arrays("d", given, Y, X, Y)
+
+
+def test_names_may_come_as_objects_as_a_column_of_a_table_does() -> None:
+    names: Any = np.array(["ada", "bob", "ada", "bob", "ada", "ada"], object)
+    assert Dataset.from_arrays("d", X, Y, X, Y, owners=names).owner_names == ("ada", "bob")
+    for odd, complaint in ((None, "owners hold None for sample 3; expected a name"), (2.5, "owners hold 2.5 for")):
+        names[3] = odd
+        with pytest.raises(DataError, match=complaint):
+            Dataset.from_arrays("d", X, Y, X, Y, owners=names)
+    with pytest.raises(DataError, match="owners are bytes that are no UTF-8"):
+        Dataset.from_arrays("d", X, Y, X, Y, owners=np.array([b"a", b"\xff"] * 3))
+
+
 @pytest.mark.parametrize(
     ("x", "y", "complaint"),
     [
@@ -134,7 +179,7 @@ def test_a_test_label_beyond_those_of_training_is_no_class_unless_it_is_said_to_
         (X, [[1.0], [2.0, 3.0]], "train_y is ragged"),
         (X, np.array([0.5, np.nan] * 3), "train_y holds NaN or infinity, first in sample 1"),
         (X, np.eye(3)[Y].astype(int), "train_y is int64 6 x 3"),
-        (np.float32(3), Y, "train_x is float32"),
+        (np.float32(3), Y, "train_x is a float32; expected an array with samples first"),
     ],
 )
 def test_what_cannot_be_converted_is_refused(x: Any, y: Any, complaint: str) -> None:

@@ -49,6 +49,15 @@ def test_words_are_classes(table: str) -> None:
     assert (data.task, data.classes) == ("classification", 2)
 
 
+def test_owners_may_be_numbers_and_names_and_targets_decimals(table: str) -> None:
+    told = FRAME.with_columns(
+        pl.Series("region", ["1", "2", "3", "3b", "4"] * (ROWS // 5)), pl.col("price").cast(pl.Decimal(10, 2))
+    )
+    told.write_parquet("told.PARQUET")
+    data = load("told.PARQUET?label=price&owner=region&features=rooms")
+    assert (data.task, data.owner_names) == ("regression", ("1", "2", "3", "3b", "4"))
+
+
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
@@ -58,12 +67,20 @@ def test_words_are_classes(table: str) -> None:
         ("t.csv?label=price&split=kind", "'kind' holds 'flat'; expected train or test in every row"),
         ("missing.csv?label=a", r"missing\.csv: no such file"),
         ("nan.csv?label=b", r"nan\.csv: 2 values are missing in 'a'"),
-        ("holes.csv?label=b", r"holes\.csv: 1 value is missing in 'a'"),
+        ("holes.csv?label=b", r"holes\.csv: 1 value is missing in 'a'; fill it, or leave the row out"),
+        ("t.csv?label=price&scale=no", "asks for scale 'no'; expected standard or none"),
+        ("semicolons.csv", "no column 'label': its fields must be separated by commas; it has a;label"),
+        ("lists.parquet?label=b", r"'a' holds List.*; expected a number or a word in every row"),
+        ("words.csv?label=b", "'a' holds numbers, but 'n/a' in row 3; correct it, or leave the row out"),
+        ("words.csv?label=a", "'a' holds numbers, but 'n/a' in row 3; correct it, or leave the row out"),
     ],
 )
 def test_what_does_not_fit_is_said(table: str, name: str, complaint: str) -> None:
     Path("nan.csv").write_text("a,b\n1,2\nNaN,3\ninf,3\n")
     Path("holes.csv").write_text("a,b\n1,2\n,3\n")
+    Path("semicolons.csv").write_text("a;label\n1;2\n")
+    Path("words.csv").write_text("a,b\n1,2\n2,3\nn/a,3\n")
+    pl.DataFrame({"a": [[1], [2]], "b": [0, 1]}).write_parquet("lists.parquet")
     with pytest.raises(DataError, match=complaint):
         load(name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -96,6 +98,13 @@ def test_a_single_name_is_as_good_as_a_list(small: nn.Module) -> None:
 def test_a_missing_or_misspelt_shared_part_is_refused(small: nn.Module, shared: tuple[str, ...], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         Layout.of(small, shared)
+
+
+@pytest.mark.parametrize("declared", [None, 3, [3]])
+def test_a_declaration_that_names_nothing_is_refused(small: nn.Module, declared: Any) -> None:
+    small.shared = declared
+    with pytest.raises(ModelError, match=r"\.shared is .*; expected name prefixes, or '\*' for everything"):
+        Layout.of(small)
 
 
 def test_a_prefix_is_a_whole_name_not_the_beginning_of_one() -> None:

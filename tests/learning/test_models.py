@@ -30,6 +30,11 @@ class Own(nn.Module):
 
 def not_a_module(shape, classes):
     return "hello"
+
+made = nn.Linear(2, 3)
+
+def compiled(shape, classes):
+    return torch.jit.script(nn.Linear(2, classes))
 """
 
 
@@ -98,6 +103,8 @@ def test_a_users_module_is_found_in_the_current_folder(own: str) -> None:
         ("{own}:Missing", "cannot load model .*has no attribute 'Missing'"),
         ("no_such_module_here:Own", "cannot load model .*No module named"),
         ("{own}:not_a_module", "must be a torch.nn.Module, got str"),
+        ("{own}:made", "is a Linear; expected its class, or a function that makes one"),
+        ("{own}:compiled", "Linear is compiled by torch.jit: give the module that it was made from"),
         ("broken_module:Own", "cannot load model 'broken_module:Own': SyntaxError"),
     ],
 )

@@ -88,6 +88,63 @@ def test_it_finds_state_and_layers_that_need_company() -> None:
     assert (plain.state, plain.lone) == ((), False)
 
 
+class Keeps(Gives):
+    """Does something to its state with every batch."""
+
+    def __init__(self, what: Any) -> None:
+        super().__init__()
+        self.what, self.base = what, nn.Linear(3, 2).requires_grad_(False)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.what(self)
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(
+    ("what", "complaint"),
+    [
+        (
+            lambda m: setattr(m, "seen", torch.cat([m.seen, m.seen])),
+            "Keeps changes the buffer 'seen' from float32 1 to",
+        ),
+        (
+            lambda m: setattr(m, "seen", m.seen.long()),
+            "from float32 1 to int64 1 in its first batch; expected one type",
+        ),
+        (lambda m: m.register_buffer("late", torch.zeros(1)), "makes the buffer 'late' when it is called: register it"),
+        (lambda m: m.base.weight.mul_(0.9), "changes the frozen parameter 'base.weight', which all clients share"),
+    ],
+)
+def test_state_that_no_client_could_keep_is_refused(what: Any, complaint: str) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        try_out(Keeps(what), X, Y, 2)
+
+
+def test_a_batch_is_tried_in_the_precision_of_training() -> None:
+    def spread(out: Tensor) -> Tensor:
+        return torch.zeros(len(out), 2).index_add(0, torch.arange(len(out)), out)
+
+    try_out(Gives(spread), X, Y, 2)
+    with pytest.raises(ModelError, match=r"RuntimeError: index_add_.*BFloat16"):
+        try_out(Gives(spread), X, Y, 2, "bfloat16")
+
+
+def test_a_model_that_cannot_be_copied_is_named_with_the_reason() -> None:
+    model = Gives()
+    model.doubled = model.layer.weight * 2
+    with pytest.raises(ModelError, match=r"Gives cannot be copied.*: it holds a tensor that was computed from its par"):
+        try_out(model, X, Y, 2)
+
+
+def test_a_loss_that_is_called_with_outputs_is_explained() -> None:
+    model = Gives()
+    model.loss = nn.CrossEntropyLoss()
+    with pytest.raises(ModelError, match=r"nothing to train.* a loss of its own, which is called with inputs"):
+        try_out(model, X, Y, 2)
+
+
 def test_a_batch_is_tried_on_one_thread_and_threads_are_given_back() -> None:
     """Starting threads for a few samples took longer than all else before a small run."""
     before, seen = torch.get_num_threads(), list[int]()

@@ -87,6 +87,9 @@ def test_clients_without_kin_among_their_neighbours_are_told_whom_to_connect_to(
     near[0, 2::2] = False
     (advice,) = judge(replace(seen, neighbours=near), 60).advice
     assert advice.startswith("Without kin among their neighbours: connect client 0 to one of 2, 4, 6, 8 ...")
+    named = replace(seen, neighbours=near, names=tuple(f"ward {k}" for k in range(len(near))))
+    (advice,) = judge(named, 60).advice
+    assert "connect client ward 0 to one of ward 2, ward 4, ward 6, ward 8 ..." in advice
 
 
 def test_the_document_is_plain() -> None:

@@ -38,6 +38,13 @@ def test_what_travels_comes_back(form: Scoring, classes: int, seed: int) -> None
     assert np.allclose(form.decode(raw, COUNT, outputs), told, atol=1e-6)
 
 
+@pytest.mark.parametrize(("classes", "size"), [(256, 1), (257, 2), (1 << 16, 2), ((1 << 16) + 1, 4)])
+def test_the_last_label_travels_whole(classes: int, size: int) -> None:
+    outputs, told = Outputs(classes), np.array([0, classes - 1])
+    assert LABEL_ERRORS.size(outputs) == RandomisedResponse(1.0, classes, "k-rr").answer_bytes == size
+    assert LABEL_ERRORS.decode(LABEL_ERRORS.encode(told, outputs), 2, outputs).tolist() == told.tolist()
+
+
 @settings(max_examples=40)
 @given(st.sampled_from(["k-rr", "bitwise"]), st.sampled_from([2, 10, 300]), st.integers(0, 2**20))
 def test_so_do_perturbed_labels(mechanism: Any, classes: int, seed: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import ROUGH, config, simulate, world
 
-from sagefl.learning.targets import clipped_ce, macro_f1
+from sagefl.learning.targets import Classes, clipped_ce
 from sagefl.learning.tasks import Train
 from sagefl.learning.training import LocalTraining
 from sagefl.runs.columns import schema
@@ -60,9 +60,19 @@ def test_macro_f1_is_the_mean_over_all_classes_with_zero_for_empty_ones(
     classes: int, pairs: list[tuple[int, int]]
 ) -> None:
     truth, predicted = [a % classes for a, _ in pairs], [b % classes for _, b in pairs]
-    confusion = np.zeros((classes, classes), dtype=np.int64)
-    np.add.at(confusion, (truth, predicted), 1)
-    assert macro_f1(confusion) == pytest.approx(literal_f1(truth, predicted, classes))
+    targets = Classes(classes)
+    tally = targets.tally(torch.eye(classes)[predicted], torch.tensor(truth))
+    found = targets.measures([tally], [(0.0, 0.0)], [1])
+    assert found["f1"][0] == pytest.approx(literal_f1(truth, predicted, classes))
+    assert found["accuracy"][0] == np.mean(np.equal(truth, predicted))
+
+
+def test_what_is_counted_on_test_samples_grows_with_classes_and_not_with_their_square() -> None:
+    """A word to be predicted is a class: a vocabulary squared is in nobody's memory."""
+    words = 50_000
+    counted = Classes(words).tally(torch.nn.functional.one_hot(torch.arange(5), words), torch.arange(5) % 3)
+    assert counted.size == 3 * words
+    assert counted.sum(axis=1).tolist() == [3, 5, 5]
 
 
 def test_an_evaluation_is_the_mean_over_clients_of_their_own_predictors(engine: Sequential) -> None:

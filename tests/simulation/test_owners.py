@@ -12,15 +12,23 @@ from small_runs import differing, files
 from task_worlds import LABELS, OWNERS, TOKENS
 from test_tasks import config, simulate
 
+from sagefl.api.scouting import Scouting
 from sagefl.data import Dataset, load
 from sagefl.errors import SageflError
+from sagefl.learning.training import LocalTraining
+from sagefl.runs.findings import read_sheet
+from sagefl.runs.kinship import nanmean
 from sagefl.runs.names import read_names
 from sagefl.runs.rundir import RunDirectory
+from sagefl.runs.scouting import judge
+from sagefl.simulation.engines import Sequential
+from sagefl.simulation.pilot import run_pilot
 from sagefl.simulation.world import World
 from sagefl.view.shelf import Shelf
 from sagefl.view.unfolding import unfold
 from sagefl.view.world import world as drawn
 
+IMAGES = np.random.default_rng(1).integers(0, 256, (len(OWNERS), 3, 8, 8), dtype=np.uint8)
 RING = "# neighbours\nada, bob\nbob cleo\ncleo,dan\n"
 
 
@@ -61,6 +69,18 @@ def test_an_edge_list_that_names_nobody_is_refused(line: str, complaint: str, tm
     (tmp_path / "edges.txt").write_text(line, encoding="utf-8")
     with pytest.raises(SageflError, match=complaint):
         World.build(config("text", topology={"kind": "file", "file": str(tmp_path / "edges.txt")}))
+
+
+def test_a_scout_and_a_refusal_call_clients_by_their_names(tmp_path: Path) -> None:
+    world = World.build(config("text", rounds=4))
+    engine = Sequential(world, LocalTraining())
+    pilot = run_pilot(world, engine, 2)
+    engine.close()
+    found = Scouting(judge(pilot, 4), "four speakers", nanmean(pilot.answers, 2), pilot)
+    assert read_sheet(found.write(tmp_path))["names"] == ["ada", "bob", "cleo", "dan"]
+    lonely = Dataset.from_arrays("lonely", IMAGES, LABELS, IMAGES, LABELS, owners=OWNERS)
+    with pytest.raises(ValueError, match="client ada has a single training sample"):
+        World.build(config("batchnorm", data={"anchor": 0.49, "eval": 0.5}), lonely)
 
 
 def test_numbers_stay_numbers_and_clients_that_are_no_owners_have_no_names(ring: dict[str, Any]) -> None:

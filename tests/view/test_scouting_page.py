@@ -142,6 +142,8 @@ def test_a_folder_with_a_verdict_alone_is_not_waiting_for_a_run(pilot: Path, tmp
         lambda sheet: sheet["map"][0].__setitem__(0, "<b>"),
         lambda sheet: sheet.update(verdict="maybe"),
         lambda sheet: sheet.update(lines=[1]),
+        lambda sheet: sheet.update(names=["ada"]),
+        lambda sheet: sheet.update(names=8 * [1]),
         lambda sheet: sheet["arms"][0].pop("low"),
     ],
 )

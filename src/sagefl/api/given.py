@@ -93,7 +93,7 @@ def model_of(model: Any) -> dict[str, Any] | None:
         return {"name": model}
     if isinstance(model, Mapping):
         return dict(model)
-    if not callable(model):
+    if not callable(model) or not hasattr(model, "__qualname__"):  # a module that is made already can be called, too
         raise UsageError(f"model is a {type(model).__name__}; expected a name, or a class or function that makes one")
     if (reference := _reference(model)) is not None and _takes_shape(model):
         return {"name": reference}
@@ -114,6 +114,13 @@ def _without_shape(model: Callable[..., Any]) -> Callable[..., Any]:
     """A model that knows its own shape is called without one."""
 
     def make(shape: tuple[int, ...], classes: int, **options: Any) -> Any:
+        try:
+            inspect.signature(model).bind(**options)
+        except TypeError as error:
+            raise UsageError(
+                f"{model.__qualname__} takes neither the shape of an input and the number of classes, nor nothing but "
+                f"model.options: {error}"
+            ) from None
         return model(**options)
 
     make.__module__, make.__qualname__ = model.__module__, model.__qualname__

@@ -18,8 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from ..records import WIDE, narrow
 from ..selection.own_loss import OwnLoss
 from .errors import DataError
-from .inputs import ROWS, Inputs, Shape, as_inputs, check_inputs, describe, shape_of
+from .inputs import ROWS, Inputs, Shape, as_array, as_inputs, check_inputs, describe, shape_of
 from .targets import Labels, TaskKind, as_targets, check_targets, spread, strata, task_of
+
+MOST_CLASSES = 1000  # beyond so many it is asked whether they can be classes
+GAPS = 10  # classes for every label that there is: more, and these are hardly labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +112,8 @@ class Dataset:
     def meant_as(self, task: TaskKind | None = None, clip: float | None = None) -> Dataset:
         """The same data for another kind of task, and with errors clipped elsewhere; None leaves it as it is."""
         made = self
+        if task is None and self.task == "classification" and self.classes > MOST_CLASSES:
+            self._refuse_gaps()
         if task is not None and task != self.task:
             train_y, test_y = _both(self.name, self.train_y, self.test_y, task)
             made = replace(made, train_y=train_y, test_y=test_y, classes=_outputs(self.name, train_y, test_y))
@@ -117,6 +122,17 @@ class Dataset:
                 f"data.clip is where errors of values are cut off, and the targets of {self.name} are classes"
             )
         return made if clip is None else replace(made, clip=clip)
+
+    def _refuse_gaps(self) -> None:
+        """Refuse whole numbers that can hardly be labels: prices, or somebody's numbers for classes."""
+        different = len(np.unique(self.train_y))
+        if self.classes > GAPS * different or 2 * different > len(self.train_y):
+            raise DataError(
+                f"{self.name}: train_y has labels up to {self.train_y.max()}, {different} different ones in "
+                f"{len(self.train_y)} samples; labels count classes from 0. If these are values, say "
+                "data.task=regression; if they stand for fewer classes, number those; if there are so many, say "
+                "data.task=classification"
+            )
 
     def narrowed(self) -> Dataset:
         """The same with inputs of other floats, which lie in files, as float32 in memory."""
@@ -203,11 +219,20 @@ def _placed(what: str, given: ArrayLike, known: NDArray[Any]) -> Labels:
 
 
 def _names(what: str, given: ArrayLike) -> NDArray[Any]:
-    names = np.asarray(given)
+    names = as_array(what, given, "ragged; expected a vector of names or whole numbers")
+    if names.dtype == object:  # as a column of a table comes
+        odd = (i for i, name in enumerate(names.ravel()) if not isinstance(name, str))
+        if (at := next(odd, None)) is not None:
+            held = f"{names.ravel()[at]!r:.40} for sample {at}"
+            raise DataError(f"{what} hold {held}; expected a name, or a whole number, for every sample")
+        names = names.astype(str)
     if names.ndim != 1 or names.dtype.kind not in "iuUS":
         raise DataError(f"{what} are {describe(names)}; expected a vector of names or whole numbers")
     if names.dtype.kind == "S":
-        names = np.char.decode(names, "utf-8")
+        try:
+            names = np.char.decode(names, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{what} are bytes that are no UTF-8 ({error.reason}); expected names as text") from None
     if names.dtype.kind == "U" and (bare := int((np.char.strip(names) == "").sum())):
         raise DataError(f"{what}: {bare} samples have an empty name; expected a name for every owner")
     return names

@@ -58,10 +58,15 @@ def check_inputs(what: str, x: Any) -> None:
         raise DataError(f"{what} is empty ({describe(x)}); both splits need at least one sample")
     for part, column in columns_of(x):
         name = f"{what}[{part.name!r}]" if part.name else what
-        if not (part.dtype.name in KINDS or stays_in_file(column)) or column.ndim < 1 + (not part.name):
+        if not (part.dtype.name in KINDS or stays_in_file(column)):
             raise DataError(
                 f"{name} is {describe(column)}; expected samples first, of type {', '.join(KINDS)}. "
                 "Dataset.from_arrays converts the usual layouts"
+            )
+        if column.ndim < 1 + (not part.name):
+            raise DataError(
+                f"{name} is {describe(column)}; expected samples first, and an axis or more for what is in a sample: "
+                "reshape(-1, 1) if that is one number"
             )
         for start in range(0, len(column), ROWS) if part.dtype.kind == "f" else ():
             rows = narrow(column[start : start + ROWS])
@@ -112,11 +117,22 @@ def _objects(x: NDArray[Any]) -> str:
     return f"holds Python objects, first {where}; {_REGULAR}: {cure}"
 
 
-def _plain(what: str, given: Any) -> Inputs:
+def as_array(what: str, given: Any, ragged: str) -> NDArray[Any]:
+    """Whatever a user has at hand as an array; `ragged` says what is expected of lists that are none."""
     try:
         x = np.asarray(given)
     except ValueError:
-        raise DataError(f"{what} is {_RAGGED}") from None
+        raise DataError(f"{what} is {ragged}") from None
+    except (TypeError, RuntimeError) as error:  # such as tensors on a device, with a gradient, of type bfloat16
+        why = str(error).splitlines()[0]
+        raise DataError(f"{what} is a {type(given).__name__} that NumPy cannot read: {why}") from None
+    if x.ndim == 0:
+        raise DataError(f"{what} is a {type(given).__name__}; expected an array with samples first")
+    return x
+
+
+def _plain(what: str, given: Any) -> Inputs:
+    x = as_array(what, given, _RAGGED)
     if x.dtype == object:
         raise DataError(f"{what} {_objects(x)}")
     if x.dtype.kind not in "fiubV" or (x.dtype.kind == "V" and x.dtype.fields is None):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 SUFFIXES = (".csv", ".parquet")
+SCALES = ("standard", "none")
 OPTIONS = ("label", "owner", "split", "features", "scale")
 MOST_WORDS = 100  # different words in a column of features
 HELD_OUT = 5  # one row in so many is for testing
@@ -31,7 +32,7 @@ HELD_OUT = 5  # one row in so many is for testing
 
 def is_table(name: str) -> bool:
     """Whether a name is that of a table in a file."""
-    return name.partition("?")[0].endswith(SUFFIXES)
+    return name.partition("?")[0].lower().endswith(SUFFIXES)
 
 
 def from_table(reference: str) -> Dataset:
@@ -40,10 +41,14 @@ def from_table(reference: str) -> Dataset:
     options = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(options.keys() - set(OPTIONS)):
         raise DataError(f"{reference!r} has the unknown option {unknown[0]!r}; expected {', '.join(OPTIONS)}")
+    if (scale := options.get("scale", SCALES[0])) not in SCALES:
+        raise DataError(f"{reference!r} asks for scale {scale!r}; expected {' or '.join(SCALES)}")
     table = _read(Path(name).expanduser())
     label = _column(table, name, "label", options)
     if label is None:
         asked = f"say which it is, {name}?label=COLUMN"
+        if len(table.columns) == 1 and any(mark in table.columns[0] for mark in ";\t|"):
+            asked = "its fields must be separated by commas"
         raise DataError(f"{name} has no column 'label': {asked}; it has {_few(table.columns)}")
     owner, split = (_column(table, name, role, options) for role in ("owner", "split"))
     given = options["features"].split(",") if "features" in options else table.columns
@@ -52,11 +57,14 @@ def from_table(reference: str) -> Dataset:
         raise DataError(f"{name} has no column of features beside {', '.join(filter(None, (label, owner, split)))}")
     for column in filter(None, (label, owner, split, *features)):
         if missing := _missing(table[column]):
-            values = "1 value is" if missing == 1 else f"{missing} values are"
-            raise DataError(f"{name}: {values} missing in {column!r}; fill them, or leave the rows out")
+            values, cure = f"{missing} values are", "fill them, or leave the rows out"
+            if missing == 1:
+                values, cure = "1 value is", "fill it, or leave the row out"
+            raise DataError(f"{name}: {values} missing in {column!r}; {cure}")
+        _check_kind(table[column], name, names=column in (owner, split))
     test = _test_rows(table, name, split)
     x = np.concatenate([_numbers(table[c], name) for c in features], axis=1)
-    if options.get("scale", "standard") != "none":
+    if scale != "none":
         x = (x - x[~test].mean(axis=0)) / np.maximum(x[~test].std(axis=0), 1e-12)
     y = _targets(table[label])
     if owner is None:
@@ -71,13 +79,29 @@ def _missing(column: pl.Series) -> int:
     return column.null_count() + (int((~column.is_finite()).sum()) if column.dtype.is_float() else 0)
 
 
+def _check_kind(column: pl.Series, name: str, *, names: bool) -> None:
+    """Refuse lists, and numbers among which a few words stand: every number would be a word, and a class of its own."""
+    if column.dtype.is_nested():
+        raise DataError(f"{name}: {column.name!r} holds {column.dtype}; expected a number or a word in every row")
+    if names or str(column.dtype) != "String":
+        return
+    numbers = column.cast(float, strict=False)
+    plain = numbers.is_finite().fill_null(False)
+    if not plain.all() and 2 * plain.sum() > len(column):
+        row = int((~plain).arg_true()[0])
+        raise DataError(
+            f"{name}: {column.name!r} holds numbers, but {column[row]!r} in row {row + 1}; correct it, or leave the "
+            "row out"
+        )
+
+
 def _read(path: Path) -> pl.DataFrame:
     import polars as pl
 
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
-        return pl.read_csv(path, infer_schema_length=None) if path.suffix == ".csv" else pl.read_parquet(path)
+        return pl.read_csv(path, infer_schema_length=None) if path.suffix.lower() == ".csv" else pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
@@ -132,5 +156,5 @@ def _numbers(column: pl.Series, name: str) -> NDArray[np.float64]:
 def _targets(column: pl.Series) -> NDArray[Any]:
     """Numbers as they are; words numbered in sorted order."""
     if column.dtype.is_numeric():
-        return column.to_numpy()
+        return column.cast(float).to_numpy() if column.dtype.is_decimal() else column.to_numpy()
     return np.unique(column.cast(str).to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)

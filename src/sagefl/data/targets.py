@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import DataError
-from .inputs import describe
+from .inputs import as_array, describe
 
 TaskKind = Literal["classification", "regression"]
 Labels: TypeAlias = NDArray[np.int64]
@@ -29,12 +29,12 @@ def task_of(y: NDArray[Any]) -> TaskKind:
 
 def as_targets(what: str, given: ArrayLike, task: TaskKind | None = None) -> NDArray[Any]:
     """A user's targets as `Dataset` keeps them: a column is a vector of labels, a vector of floats a column."""
-    try:
-        y = np.asarray(given)
-    except ValueError:
-        raise DataError(f"{what} is ragged; expected one target, or as many numbers, for every sample") from None
+    y = as_array(what, given, "ragged; expected one target, or as many numbers, for every sample")
     if y.dtype.kind not in "fiu":
-        raise DataError(f"{what} is {describe(y)}; expected whole numbers from 0 (classes) or floats (regression)")
+        words = ": number words, in both splits alike" if y.dtype.kind in "UOS" else ""
+        raise DataError(
+            f"{what} is {describe(y)}; expected whole numbers from 0 (classes) or floats (regression){words}"
+        )
     if (task or task_of(y)) == "regression":
         values = y.astype(np.float32, copy=False)
         return values[:, None] if values.ndim == 1 else values

@@ -200,6 +200,10 @@ def _shared(
 ) -> list[str]:
     """The parameters that are exchanged."""
     declared = getattr(model, "shared", EVERYTHING) if given is None else given
+    if not isinstance(declared, str | list | tuple | set) or not all(isinstance(prefix, str) for prefix in declared):
+        raise ModelError(
+            f"{type(model).__name__}.shared is {declared!r}; expected name prefixes, or '*' for everything"
+        )
     prefixes = (declared,) if isinstance(declared, str) else tuple(declared)
     if not prefixes:
         raise ModelError(

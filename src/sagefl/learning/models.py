@@ -244,6 +244,10 @@ def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping
     """A fresh model whose initial weights depend only on `seed`. `name` is one of `models` or `module:callable`."""
     with watched(f"model {name}"), torch.random.fork_rng(devices=[]):
         make = models().get(name) or _import(name)
+        if isinstance(make, nn.Module) or not callable(make):
+            raise ModelError(
+                f"model {name} is a {type(make).__name__}; expected its class, or a function that makes one"
+            )
         try:
             inspect.signature(make).bind(shape, classes, **options)
         except TypeError as error:
@@ -266,6 +270,8 @@ def check_model(model: nn.Module) -> None:
     """Refuse what a population cannot hold."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model must be a torch.nn.Module, got {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError(f"{model.original_name} is compiled by torch.jit: give the module that it was made from")
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ModelError(f"parameter {name!r} has no shape yet: lazy modules cannot be laid out in a matrix")

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from ..selection.own_loss import OwnLoss
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 WORST = float(np.finfo(np.float32).max)  # the error of a model that has diverged: as large as files can hold
 
 
@@ -111,17 +112,18 @@ class Classes(Targets):
         return int((out.argmax(1) == y).sum())
 
     def tally(self, out: Tensor, y: Tensor) -> npt.NDArray[Any]:
-        """The confusion matrix (true x predicted)."""
-        flat = np.bincount(y.numpy() * self.outputs + out.argmax(1).numpy(), minlength=self.outputs**2)
-        return flat.reshape(self.outputs, self.outputs)
+        """Of every class, how often it is predicted rightly, is true, and is predicted: a word can be a class, too."""
+        truth, predicted = y.numpy(), out.argmax(1).numpy()
+        counted = (truth[truth == predicted], truth, predicted)
+        return np.stack([np.bincount(labels, minlength=self.outputs) for labels in counted])
 
     def measures(
         self, tallies: Sequence[npt.NDArray[Any]], own: Sequence[tuple[float, float]], sizes: Sequence[int]
     ) -> Mapping[str, Floats]:
         """Accuracy and macro-F1 on test samples; accuracy and clipped cross-entropy on one's own."""
         return {
-            "accuracy": np.array([np.trace(c) / c.sum() for c in tallies]),
-            "f1": np.array([macro_f1(c) for c in tallies]),
+            "accuracy": np.array([right.sum() / truth.sum() for right, truth, _ in tallies]),
+            "f1": np.array([macro_f1(*tally) for tally in tallies]),
             "client": np.array([right for right, _ in own]) / np.array(sizes),
             "ce": np.array([ce for _, ce in own]),
         }
@@ -198,8 +200,7 @@ def targets_of(outputs: int, clip: float | None, own: OwnLoss | None = None) -> 
     return Classes(outputs, own_loss=own) if clip is None else Values(outputs, clip, own_loss=own)
 
 
-def macro_f1(confusion: npt.NDArray[np.int64]) -> float:
+def macro_f1(right: Counts, truth: Counts, predicted: Counts) -> float:
     """Mean F1 over all classes; a class never seen nor predicted counts 0."""
-    hit = np.diag(confusion)
-    seen = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return float(np.mean(np.divide(2 * hit, seen, out=np.zeros(len(hit)), where=seen > 0)))
+    seen = truth + predicted
+    return float(np.mean(np.divide(2 * right, seen, out=np.zeros(len(right)), where=seen > 0)))

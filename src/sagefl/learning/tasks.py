@@ -265,7 +265,7 @@ class Evaluate(Task[tuple[float, float]]):
 
 @dataclass(frozen=True, eq=False)
 class Tally(Task[npt.NDArray[Any]]):
-    """The present row on the shared test set: its confusion matrix (true x predicted), or sums of errors."""
+    """The present row on the shared test set: counts of classes, or sums of errors."""
 
     subset: Indices
     ensemble: Ensemble | None = None

@@ -8,7 +8,7 @@ shows here and not in some round.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..references import place
 from .corpus import model_input, sliced
 from .devices import one_thread
 from .models import ModelError, copied, training_loss
+from .training import Precision, TrainingOptions
 
 SAMPLES = 8
 
@@ -34,21 +35,63 @@ class BatchTrial:
     lone: bool  # a single sample is no batch: some layer needs more
 
 
-def try_out(model: nn.Module, x: npt.NDArray[Any], y: npt.NDArray[Any], outputs: int) -> BatchTrial:
+def try_out(
+    model: nn.Module,
+    x: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    outputs: int,
+    precision: Precision = "float32",
+) -> BatchTrial:
     """Take one batch of training samples through forward, loss and backward of a copy of `model`."""
-    copy, picked = copied(model), _telling(x)
+    copy, picked = _copied(model), _telling(x)
     given, targets = model_input(x[picked]), torch.from_numpy(y[picked])
     before = {name: b.clone() for name, b in copy.named_buffers()}
+    frozen = {name: p._version for name, p in copy.named_parameters() if not p.requires_grad}
     with torch.random.fork_rng(devices=[]), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # training itself will repeat them
         copy.train()
         with torch.no_grad():
             _check_output(copy, _run(copy, x, lambda: copy(given)), len(picked), outputs, y)
-        loss = _run(copy, x, lambda: training_loss(copy, given, targets))
+        with TrainingOptions(precision=precision).lower(targets.device):
+            loss = _run(copy, x, lambda: training_loss(copy, given, targets))
         _check_loss(copy, loss)
         _run(copy, x, lambda: torch.autograd.backward(loss))
-        state = [n for n, b in copy.named_buffers() if n in before and not torch.equal(b, before[n])]
+        _check_kept(copy, before, frozen)
+        state = [n for n, b in copy.named_buffers() if not torch.equal(b, before[n])]
         return BatchTrial(tuple(state), _lone(copy, given, targets))
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        return copied(model)
+    except Exception as error:
+        why = (str(error).splitlines() or [""])[0]
+        if "graph leaves" in why:
+            why = (
+                "it holds a tensor that was computed from its parameters, as torch.nn.utils.weight_norm makes it; "
+                "torch.nn.utils.parametrizations.weight_norm does not"
+            )
+        raise ModelError(f"{type(model).__name__} cannot be copied, as it is for every worker: {why}") from error
+
+
+def _check_kept(model: nn.Module, before: Mapping[str, Tensor], frozen: Mapping[str, int]) -> None:
+    """Refuse buffers that have no place in a client's row, and frozen parameters that change."""
+    name = type(model).__name__
+    for buffer, held in model.named_buffers():
+        if buffer not in before:
+            raise ModelError(f"{name} makes the buffer {buffer!r} when it is called: register it in __init__")
+        if (held.shape, held.dtype) != (before[buffer].shape, before[buffer].dtype):
+            shapes = " to ".join(f"{b.dtype} {' x '.join(map(str, b.shape))}" for b in (before[buffer], held))
+            raise ModelError(
+                f"{name} changes the buffer {buffer!r} from {shapes.replace('torch.', '')} in its first batch; "
+                "expected one type and shape throughout"
+            )
+    for parameter, p in model.named_parameters():
+        if parameter in frozen and p._version != frozen[parameter]:
+            raise ModelError(
+                f"{name} changes the frozen parameter {parameter!r}, which all clients share: make it a buffer, which "
+                "belongs to the client"
+            )
 
 
 def _lone(model: nn.Module, given: Any, targets: Tensor) -> bool:
@@ -95,9 +138,9 @@ def _check_loss(model: nn.Module, loss: Any) -> None:
         )
         raise ModelError(f"{type(model).__name__}.loss returned {got}; expected one number")
     if not loss.requires_grad:
-        raise ModelError(
-            f"{type(model).__name__} has nothing to train: its loss depends on no parameter with requires_grad=True"
-        )
+        own = ". It has a loss of its own, which is called with inputs and targets" if hasattr(model, "loss") else ""
+        name = type(model).__name__
+        raise ModelError(f"{name} has nothing to train: its loss depends on no parameter with requires_grad=True{own}")
     if not torch.isfinite(loss):
         raise ModelError(
             f"the loss of {type(model).__name__} on its first batch is {float(loss.detach())}: check the scale of the "

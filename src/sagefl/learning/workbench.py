@@ -133,7 +133,7 @@ class Workbench:
         return self.corpus.targets.own(out, y[torch.from_numpy(indices)])
 
     def tally(self, out: Tensor, subset: Indices) -> npt.NDArray[Any]:
-        """Sums over test samples: the confusion matrix (true x predicted), or sums of errors."""
+        """Sums over test samples: how often classes are right, true and predicted, or sums of errors."""
         return self.corpus.targets.tally(out, self.corpus.test_y[torch.from_numpy(subset)])
 
     @property

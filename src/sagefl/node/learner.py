@@ -65,7 +65,8 @@ class Learner:
         self.model: nn.Module = build_model(
             config.model.name, self.dataset.input_shape, self.dataset.classes, config.seed, config.model.options
         )
-        self.trial = try_out(self.model, self.dataset.train_x, self.dataset.train_y, self.dataset.classes)
+        data, precision = self.dataset, config.training.precision
+        self.trial = try_out(self.model, data.train_x, data.train_y, data.classes, precision)
         exchanged = config.model.buffers == "exchanged"
         self.layout = Layout.of(self.model, config.model.shared, self.trial.state, exchange_state=exchanged)
         self.rows: dict[int, int] = {}  # neighbour -> its row of the snapshots

@@ -60,6 +60,8 @@ class ScoutFinding:
                 "accuracy": {name: float(getattr(p, name).mean()) for name in ARMS.values()},
             }
             document["cost"] = p.cost._asdict()
+            if p.names is not None:
+                document["names"] = list(p.names)
         return document
 
     def sheet(self) -> dict[str, Any]:
@@ -161,12 +163,15 @@ def _is_sheet(sheet: Any) -> bool:
     )
     arms = all(isinstance(a["name"], str) and a["low"] <= a["mean"] <= a["high"] for a in sheet["arms"])
     words = all(isinstance(line, str) for line in (sheet["sentence"], sheet["source"], *sheet["lines"]))
+    names = sheet.get("names")
+    called = names is None or (len(names) == len(groups) and all(isinstance(name, str) for name in names))
     return (
         whole
         and square
         and _are_intervals(sheet.get("map_intervals"), len(groups))
         and arms
         and words
+        and called
         and sheet["verdict"] in get_args(ScoutVerdict)
     )
 

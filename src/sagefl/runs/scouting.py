@@ -103,6 +103,7 @@ class Pilot:
     price: float = 0.0  # bytes of one question and a label as its answer, as a share of a model's
     whole: bool = True  # whether whole models are exchanged
     asked: float = 0.0  # the same for the answers that the recommended rule asks for
+    names: tuple[str, ...] | None = None  # what clients are called; None if they have numbers only
 
     @property
     def samples(self) -> int:
@@ -277,14 +278,16 @@ def _advice(pilot: Pilot, verdict: ScoutVerdict) -> tuple[str, ...]:
         for client in range(len(pilot.local))
         if (kin := pilot.kinship.kin(client)) and not pilot.neighbours[client, kin].any()
     }
-    shown = [f"{client} to one of {_listed(kin)}" for client, kin in list(lonely.items())[:5]]
+    called = pilot.names or tuple(map(str, range(len(pilot.local))))
+    shown = [
+        f"{called[client]} to one of {_listed([called[k] for k in kin])}" for client, kin in list(lonely.items())[:5]
+    ]
     more = f", and {len(lonely) - 5} more" if len(lonely) > 5 else ""
     return (f"Without kin among their neighbours: connect client {'; client '.join(shown)}{more}.",) if lonely else ()
 
 
-def _listed(clients: Sequence[int]) -> str:
-    shown = [str(client) for client in clients[:4]]
-    return ", ".join(shown) + (" ..." if len(clients) > 4 else "")
+def _listed(clients: Sequence[str]) -> str:
+    return ", ".join(clients[:4]) + (" ..." if len(clients) > 4 else "")
 
 
 # What rules need ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from .options import check
 from .requests import Peer
-from .scoring import Head, LabelErrors, Outputs, Scoring
+from .scoring import Head, LabelErrors, Outputs, Scoring, label_bytes
 from .selector import Selector
 
 Labels = npt.NDArray[np.int64]
@@ -91,7 +91,7 @@ class RandomisedResponse:
         """What one answer takes on the wire."""
         if self.mechanism == "bitwise":
             return -(-self.classes // 8)
-        return 1 if self.classes <= 256 else 2
+        return label_bytes(self.classes)
 
     def debiased(self, observed: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Z = (X~ - (1 - p))/(p - q): an unbiased loss with a wider range."""

@@ -232,8 +232,8 @@ class LabelErrors(_Labelled):
         return np.asarray(out.argmax(1))
 
     def size(self, outputs: Outputs) -> int:
-        """One byte, or two with more than 256 classes."""
-        return 1 if outputs.classes <= 256 else 2
+        """One byte, two with more than 256 classes, four with more than 65,536."""
+        return label_bytes(outputs.classes)
 
     def encode(self, answers: Answers, outputs: Outputs) -> bytes:
         """Little-endian unsigned numbers."""
@@ -250,7 +250,12 @@ class LabelErrors(_Labelled):
         return answers
 
     def _dtype(self, outputs: Outputs) -> str:
-        return "<u1" if self.size(outputs) == 1 else "<u2"
+        return f"<u{label_bytes(outputs.classes)}"
+
+
+def label_bytes(classes: int) -> int:
+    """Bytes of a number that can be any of so many labels."""
+    return 1 if classes <= 1 << 8 else 2 if classes <= 1 << 16 else 4
 
 
 LABEL_ERRORS = scoring("labels", "error")

@@ -116,12 +116,12 @@ class Piloting:
         asked = self.answered * (sizes.anchor_input + sizes.answer(LABEL_ERRORS))
         cost = Cost(time.perf_counter() - began, self.moved * sizes.shared_block + asked, self.trained)
         rule = recommended().suited(latents=self.world.has_latents)
-        prices = {"price": sizes.price(LABEL_ERRORS), "asked": sizes.price(rule.scoring)}
-        whole = self.world.layout.local_size == 0
+        price, asking = sizes.price(LABEL_ERRORS), sizes.price(rule.scoring)
+        whole, names = self.world.layout.local_size == 0, self.world.names
         near = np.zeros((self.world.clients, self.world.clients), np.bool_)
         for client in range(self.world.clients):
             near[client, [peer for peer, _ in self._hood(client)]] = True
-        return Pilot(self.rounds, answers, near, kinship, local, within, gossip, cost, whole=whole, **prices)
+        return Pilot(self.rounds, answers, near, kinship, local, within, gossip, cost, price, whole, asking, names)
 
     # Rounds -------------------------------------------------------------------------------------------------------
 

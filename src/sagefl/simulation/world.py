@@ -55,8 +55,9 @@ class World:
         graph = config.topology.graph(clients, seed, config.names(dataset))
         federation, grouping = config.dealt(dataset, graph)
         model = build_model(config.model.name, dataset.input_shape, dataset.classes, seed, config.model.options)
-        trial = try_out(model, dataset.train_x, dataset.train_y, dataset.classes)
-        _check_batches(config, federation, lone=trial.lone)
+        trial = try_out(model, dataset.train_x, dataset.train_y, dataset.classes, config.training.precision)
+        if trial.lone:
+            _check_batches(config, federation)
         exchanged = config.model.buffers == "exchanged"
         layout = Layout.of(model, config.model.shared, trial.state, exchange_state=exchanged)
         made = cls(
@@ -218,16 +219,16 @@ class World:
         return self.config.privacy.response(self.dataset.classes)
 
 
-def _check_batches(config: RunConfig, federation: Federation, *, lone: bool) -> None:
-    """Refuse batches of a single sample where the model cannot be trained on one."""
-    if not lone:
-        return
+def _check_batches(config: RunConfig, federation: Federation) -> None:
+    """Refuse batches of a single sample: the model cannot be trained on one."""
+    names = federation.names if config.data.partition == "owners" else None
     if config.training.batch_size == 1:
         raise ModelError("a layer of the model (BatchNorm?) cannot be trained on one sample: raise training.batch_size")
     for client, roles in enumerate(federation.roles):
         if len(roles.train) == 1:
+            called = client if names is None else names[client]
             raise ModelError(
-                f"client {client} has a single training sample, and a layer of the model (BatchNorm?) needs more than "
+                f"client {called} has a single training sample, and a layer of the model (BatchNorm?) needs more than "
                 "one at a time: raise data.min_samples, or use GroupNorm or LayerNorm"
             )
 
