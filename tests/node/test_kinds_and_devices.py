@@ -116,8 +116,9 @@ def test_a_device_that_is_not_there_is_refused_before_anything_starts(name: str,
     assert not (tmp_path / "s").exists()
     federation = Federation(tmp_path)
     path = tmp_path / "alice.toml"
-    path.write_text(federation.config("alice", NAMES[1:], device=name).to_toml(), encoding="utf-8")
-    told = CliRunner().invoke(app, ["node", "run", str(path)])
-    assert told.exit_code == 2
-    assert f"there is no device '{name}' here" in told.output
+    for config, flag in (({"device": name}, []), ({}, ["--device", name])):
+        path.write_text(federation.config("alice", NAMES[1:], **config).to_toml(), encoding="utf-8")
+        told = CliRunner().invoke(app, ["node", "run", str(path), *flag])
+        assert told.exit_code == 2
+        assert f"there is no device '{name}' here" in told.output
     assert not (tmp_path / "runs").exists()

@@ -135,12 +135,13 @@ def revoke(
 def run(
     config: Annotated[Path, typer.Argument(help="The node's TOML config.")],
     insecure: Annotated[bool, typer.Option("--insecure", help="No TLS; loopback addresses only.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps, whatever the config says.")] = None,
 ) -> None:
     """Run a node until its last round, or until it is stopped; a stopped node continues where it was."""
     with friendly_errors():
         from ..node.running import run_node
 
-        status = run_node(config, insecure=insecure)
+        status = run_node(config, insecure=insecure, device=device)
     raise typer.Exit(status)
 
 

@@ -18,13 +18,16 @@ from .loop import Node
 from .status import FINISHED, FORCED, INTERRUPTED
 
 
-def run_node(path: Path, *, insecure: bool = False, tethered: bool = False) -> int:
+def run_node(path: Path, *, insecure: bool = False, tethered: bool = False, device: str | None = None) -> int:
     """Run the node a config file describes until it is finished or stopped; returns the exit status.
 
+    `device`: where it computes instead of where the config says.
     `tethered`: stop when standard input closes, so that a swarm's nodes do not outlive it.
     """
     need_posix()
     config = NodeConfig.read(path)
+    if device is not None:
+        config = config.model_copy(update={"device": device})
     here = str(path.resolve().parent)
     if here not in sys.path:  # a user's data and model modules may be next to the config
         sys.path.insert(0, here)
