@@ -27,7 +27,7 @@ from ..clock import NETWORKS
 from ..data.loading import load as load_dataset
 from ..data.tables import is_table
 from ..errors import SageflError
-from ..reading import files_of, forget_returned, read_beyond, returned_by
+from ..reading import code_of, files_of, forget_returned, read_beyond, returned_by
 from ..references import (
     DATASETS,
     METHODS,
@@ -153,9 +153,14 @@ def _file_behind(name: str, groups: tuple[str, ...]) -> tuple[str, Path | None, 
 
 
 def read_by(config: RunConfig) -> Digests:
-    """The files that a run was made from, which is known once all is made, and its data's digest if they do not say."""
+    """The files that a run was made from, which is known once all is made, and its data's digest if they do not say.
+
+    Modules are among them that no import statement names.
+    """
     files = {str(path): digest_of_file(path) for reader in _readers(config) for path in files_of(reader)}
-    return files | returned(config)
+    code = {str(path): digest_of_file(path) for reader in _readers(config) for path in code_of(reader)}
+    named = {digest for digests in made_of(config).values() for digest in digests.values()}
+    return files | {path: digest for path, digest in code.items() if digest not in named} | returned(config)
 
 
 def _readers(config: RunConfig) -> list[str]:
