@@ -43,7 +43,7 @@ from ..selection.selector import Selector
 from . import versions
 from .config import RunConfig
 from .own_losses import LOSSES
-from .sources import MISSING, Digests, digest_of_file, libraries_of_file, source_of_object, sources_of_file
+from .sources import MISSING, Digests, digest_of_file, libraries_of_file, noted_once, source_of_object, sources_of_file
 
 MadeOf = dict[str, Digests]
 VERSION = "results version"
@@ -251,7 +251,10 @@ def changed_data(config: RunConfig, digest: str) -> list[str]:
 
 @contextmanager
 def asked_once() -> Iterator[None]:
-    """However many runs are looked at inside, a data function that has to be asked is asked once."""
+    """However many runs are looked at inside, a data function that has to be asked is asked once.
+
+    And a notebook's class stands for what it did in the beginning, whatever it counts or collects while it runs.
+    """
     global _once
     if _once:
         yield
@@ -259,7 +262,8 @@ def asked_once() -> Iterator[None]:
     forget_returned()
     _once = True
     try:
-        yield
+        with noted_once():
+            yield
     finally:
         _once = False
 
