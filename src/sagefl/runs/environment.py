@@ -279,7 +279,9 @@ def circumstances() -> dict[str, Any]:
             found[name] = version(name)
     if (commit := _commit(Path.cwd())) is not None:
         found["commit"] = commit
-    return found | {"command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else shlex.quote(program.name)
+    return found | {"command": " ".join([name, *map(shlex.quote, sys.argv[1:])])}
 
 
 def differing(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
