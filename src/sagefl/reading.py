@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import source_from_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class _Reading:
     """What somebody has read."""
 
     files: dict[Path, None] = field(default_factory=dict)  # in order; kept, since modules and caches read a file once
+    code: dict[Path, None] = field(default_factory=dict)  # modules, whoever imported them and how
     beyond: bool = False
 
 
@@ -48,10 +50,12 @@ def watched(name: str, *, alone: bool = False) -> Iterator[None]:
     finally:
         opened, listed, begun = _now
         known = _seen.setdefault(name, _Reading())
-        known.files |= {path: None for path in map(_path, opened) if _counts(path) and path.is_file()}
+        for path in map(_source, map(_path, opened)):
+            if _counts(path) and path.is_file():
+                (known.code if path.suffix == ".py" else known.files)[path] = None
         known.beyond |= bool(begun) or any(isinstance(each, int) or _counts(_path(each)) for each in listed)
         if before is not None and not alone:
-            before[0].extend(known.files)
+            before[0].extend([*known.files, *known.code])
             before[2].extend([name] * known.beyond)
         _now = before
 
@@ -59,6 +63,11 @@ def watched(name: str, *, alone: bool = False) -> Iterator[None]:
 def files_of(name: str) -> tuple[Path, ...]:
     """The files that this one was made from, once it has been made in this process."""
     return tuple(_seen[name].files) if name in _seen else ()
+
+
+def code_of(name: str) -> tuple[Path, ...]:
+    """The modules that were read for it, once it has been made in this process; also by other means than import."""
+    return tuple(_seen[name].code) if name in _seen else ()
 
 
 def read_beyond(name: str) -> bool:
@@ -85,11 +94,19 @@ def _path(given: Any) -> Path:
     return Path(os.fsdecode(given or ".")).absolute()
 
 
+def _source(path: Path) -> Path:
+    """The file that a compiled module was made from; other files as they are."""
+    with suppress(ValueError, NotImplementedError):
+        if path.suffix == ".pyc":
+            return Path(source_from_cache(path))
+    return path
+
+
 def _counts(path: Path) -> bool:
-    """Data, not code or what belongs to the system and to installed packages."""
+    """The user's own, not of the system or of installed packages."""
     system = (Path("/proc"), Path("/sys"), Path("/dev"))
     strangers = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, *system)
-    if path.suffix in (".py", ".pyc", ".so") or "site-packages" in path.parts:
+    if path.suffix in (".pyc", ".so") or "site-packages" in path.parts:
         return False
     return path.exists() and not any(place in (path, *path.parents) for place in strangers)
 

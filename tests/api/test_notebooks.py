@@ -104,3 +104,54 @@ def test_a_class_that_was_edited_in_the_notebook_is_another_run(tmp_path: Path) 
     assert (
         "Net is defined where workers of the engine processes cannot import it: use engine='sequential'" in printed[-1]
     )
+
+
+USING = """
+import types
+from functools import partial
+
+class Net(nn.Module):
+    shared = ("body",)
+    {attribute}
+
+    def __init__(self, shape, classes, times=1):
+        super().__init__()
+        self.body, self.head, self.times = nn.Linear(4, 3), nn.Linear(3, classes), times
+
+    def forward(self, x):
+        result = self.body(x) * self.times
+        return self.head({use})
+"""
+STANDS_FOR = {
+    "a function of a library": ("ACT = torch.tanh", "ACT = torch.relu", "ACT(result)"),
+    "a class of a library": ("ACT = nn.Tanh", "ACT = nn.ReLU", "ACT()(result)"),
+    "an object": ("ACT = nn.LeakyReLU(0.1)", "ACT = nn.LeakyReLU(0.2)", "ACT(result)"),
+    "a list": ("SCALES = [1, 2]", "SCALES = [1, 3]", "SCALES[1] * result"),
+    "settings": ("c = types.SimpleNamespace(d={'a': 1})", "c = types.SimpleNamespace(d={'a': 2})", "c.d['a'] * result"),
+    "a tensor": ("T = torch.ones(3).bfloat16()", "T = torch.zeros(3).bfloat16()", "T.float() * result"),
+    "arguments": ("twice = partial(torch.mul, other=2)", "twice = partial(torch.mul, other=3)", "twice(result)"),
+    "a lambda": ("ACT = lambda x: STEEP * x", "ACT = lambda x: 2 * STEEP * x", "ACT(result)"),
+    "an attribute set later": ("", "Net.times_two = 3", "Net.times_two * result"),
+    "a method set later": ("", "Net.forward = lambda self, x: self.head(self.body(x))", "result"),
+}  # fmt: skip
+SHOW = """
+result = sagefl.run(data, {model}, "rg", clients=3, rounds=1, topology="complete", progress=False)
+print(result.runs[0].read)
+"""
+
+
+def test_what_a_class_uses_of_the_notebook_may_be_anything(tmp_path: Path) -> None:
+    """An edit of it makes another run; a local variable that is called like a global one makes none."""
+    cells = [CLASS, "import torch", SHOW.format(model="Net")]
+    for one, two, use in STANDS_FOR.values():
+        made = USING.format(attribute="times_two = 2", use=use)
+        show = SHOW.format(model="Net")
+        late = two.startswith("Net")
+        cells += [one, made, show, *([] if late else [made]), show, two, show]
+    made = "def make(times):\n    class Made(Net):\n        def forward(self, x):\n            return times * super()."
+    made += "forward(x)\n    return Made"
+    cells += [USING.format(attribute="", use="result"), made]
+    for one, two in (("make(2)", "make(3)"), ("partial(Net, times=2)", "partial(Net, times=3)")):
+        cells += [SHOW.format(model=one), SHOW.format(model=one), SHOW.format(model=two)]
+    printed = [str(out["print"]).strip() for out in run(cells, tmp_path) if "print" in out]
+    assert printed == ["False", *["False", "True", "False"] * (len(STANDS_FOR) + 2)]

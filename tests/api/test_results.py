@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import subprocess
@@ -191,7 +192,7 @@ def test_any_key_as_a_keyword_or_in_a_dictionary() -> None:
         (lambda: sagefl.run(3), "data is a int; expected a name"),
         (lambda: sagefl.run((X, Y)), "expected a name, a sagefl.data.Dataset"),
         (lambda: sagefl.run(DATA, 3), "model is a int; expected a name"),
-        (lambda: sagefl.run(DATA, nn.Linear(2, 2)), "model is a Linear; expected a name"),
+        (lambda: sagefl.run(DATA, nn.Linear(2, 2)), "model is a Linear; expected a name, or a class or function"),
         (lambda: sagefl.run(DATA, lambda shape: nn.Linear(2, 2), clients=4), "<lambda> takes neither the shape of an"),
         (lambda: sagefl.compare(DATA, methods=[3]), "a method is an id such as 'rg'"),
         (lambda: sagefl.compare(DATA, methods=["rg", "rg"]), "methods named more than once: rg"),
@@ -223,8 +224,57 @@ def test_a_file_edited_after_its_import_is_not_taken_for_what_runs(here: Path, m
 
     assert model_of(late_nets.Late) == {"name": "late_nets:Late"}
     Path("late_nets.py").write_text(source.replace("forward(x)\n", "forward(2 * x)\n"))
-    with pytest.raises(UsageError, match="was changed after it had been imported: restart the kernel"):
+    with pytest.raises(UsageError, match="was changed after it had been imported, so the old code would"):
         model_of(late_nets.Late)
+
+
+NETS = """
+from torch import nn
+from its_width import WIDTH
+
+class Net(nn.Module):
+    shared = ("body",)
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.body, self.head = nn.Linear(6, WIDTH), nn.Linear(WIDTH, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+"""
+RULES = """
+from dataclasses import dataclass
+from sagefl import Exchange, Selector
+
+@dataclass(frozen=True)
+class Mine(Selector):
+    def decide(self, hood, state, rng):
+        return Exchange.none()
+        yield
+"""
+
+
+def test_a_module_edited_between_two_calls_in_one_process_is_refused_until_it_is_loaded_again(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is named or given, and whether the class is in it or uses it: the old code would run as the new."""
+    monkeypatch.syspath_prepend(str(here))
+    for name, text in {"its_width": "WIDTH = 3\n", "its_nets": NETS, "its_rules": RULES}.items():
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        Path(f"{name}.py").write_text(text)
+    import its_nets  # type: ignore[import-not-found]
+    import its_width  # type: ignore[import-not-found]
+
+    asked = {"clients": 3, "rounds": 1, "topology": "complete", "progress": False}
+    sagefl.run(DATA, its_nets.Net, "its_rules.py:Mine", **asked)
+    for name, old, new in (("its_width", "3", "4"), ("its_rules", "none()", "none(  )")):
+        Path(f"{name}.py").write_text(Path(f"{name}.py").read_text().replace(old, new))
+        with pytest.raises(UsageError, match=f"{name}.py was changed after it had been imported, so the old code"):
+            sagefl.run(DATA, its_nets.Net, "its_rules.py:Mine", **asked)
+        importlib.reload(its_width if name == "its_width" else sys.modules["its_rules"])
+    importlib.reload(its_nets)
+    assert not sagefl.run(DATA, its_nets.Net, "its_rules.py:Mine", **asked).runs[0].read
+    assert sagefl.run(DATA, its_nets.Net, "its_rules.py:Mine", **asked).runs[0].read
 
 
 def test_a_script_needs_no_guard_to_use_several_processes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typer.testing import Result
 
 from sagefl.runs import versions
 from sagefl.runs.config import RunConfig
-from sagefl.runs.environment import address
+from sagefl.runs.environment import address, circumstances
 
 Call = Callable[..., Result]
 
@@ -263,6 +263,17 @@ def test_another_library_or_cpu_is_said(run: Call, sagefl: Call) -> None:
     sagefl("run", *SMALL, *ONE, "--rounds", "1", "--method", "local", "--out", "two", "-q")
     both = sagefl("compare", "run", "two").stdout
     assert f"not made alike: torch 1.0, {held['torch']}" in both
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [("bin/sagefl", "sagefl"), ("sagefl/__main__.py", "python -m sagefl"), ("my run.py", "'my run.py'")],
+)
+def test_the_command_is_recorded_so_that_it_can_be_typed(
+    program: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "run", "--set", "a=b c"])
+    assert circumstances()["command"] == f"{told} run --set 'a=b c'"
 
 
 def test_going_on_elsewhere_is_said_and_recorded(run: Call, sagefl: Call, caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,23 @@ class Built(First):
         super().__post_init__()
         Path("built.txt").read_text()
 """
+NETS = """
+import importlib
+import runpy
+import types
+from torch import nn
+
+class Net(nn.Module):
+    shared = ("body",)
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.times = {how}.TIMES
+        self.body, self.head = nn.Sequential(nn.Flatten(), nn.Linear(784, 4)), nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.head(self.body(x) * self.times)
+"""
 DATA = """
 import numpy as np
 {imports}
@@ -90,7 +107,7 @@ def write(x: np.ndarray, *, flipped: bool) -> None:
 
 
 def forget() -> None:
-    for name in ("rules", "mine"):
+    for name in ("rules", "mine", "nets", "parts"):
         sys.modules.pop(name, None)
     reading._seen.clear()
 
@@ -122,6 +139,22 @@ def test_every_rule_of_a_file_knows_what_the_file_reads(sagefl: Call) -> None:
     held = [json.loads(path.read_text())["files"] for path in sorted(Path("both").glob("*/environment.json"))]
     assert len(held) == 2
     assert all(str(Path("share.txt").resolve()) in files for files in held)
+
+
+@pytest.mark.parametrize(
+    "how", ["importlib.import_module('pa' + 'rts')", "types.SimpleNamespace(**runpy.run_path('parts.py'))"]
+)
+def test_a_module_that_no_import_statement_names(how: str, run: Call, sagefl: Call) -> None:
+    Path("parts.py").write_text("TIMES = 2\n")
+    Path("nets.py").write_text(NETS.format(how=how))
+    flags = (*FLAGS[:3], "--set", "model.name=nets:Net")
+    run(*flags)
+    forget()
+    assert "read, not run" in run(*flags).stdout
+    Path("parts.py").write_text("TIMES = 3\n")
+    forget()
+    for told in (run(*flags, code=2).stderr, sagefl("resume", "run", "--allow-code", code=2).stderr):
+        assert "changed since: parts.py (read by model nets:Net)" in told
 
 
 @pytest.mark.parametrize("kind", KINDS)

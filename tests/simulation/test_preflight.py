@@ -49,3 +49,11 @@ def test_workers_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     own = world(config("rg", rounds=2))
     assert "training takes about 3 min." in looking.preflight(own, [("rg", method("rg"))], workers=1).line
     assert "training takes about 50 s." in looking.preflight(own, [("rg", method("rg"))], workers=4).line
+
+
+def test_little_is_told_in_kilobytes_and_one_round_moves() -> None:
+    told = looking.preflight(world(config("rg", rounds=1)), [("rg", method("rg"))]).line
+    assert ". 1 round moves " in told
+    assert [looking._bytes(count) for count in (0, 640, 20_500, 2.5e6, 3e9)] == [
+        "0.0 kB", "0.6 kB", "20.5 kB", "2.5 MB", "3.0 GB",
+    ]  # fmt: skip

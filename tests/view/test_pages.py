@@ -110,6 +110,10 @@ def _words(path: Path, column: str) -> None:
     pl.read_parquet(path).with_columns(pl.col(column).cast(pl.String)).write_parquet(path)
 
 
+def _first(path: Path, rows: int) -> None:
+    pl.read_parquet(path).head(rows).write_parquet(path)
+
+
 class TestCommands:
     def test_report_writes_one_file(self, small_runs: Path, tmp_path: Path) -> None:
         out = tmp_path / "deep" / "report.html"
@@ -130,12 +134,17 @@ class TestCommands:
             ("clients", lambda path: pl.DataFrame({"round": [1]}).write_parquet(path), "has no column client"),
             ("decisions", lambda path: pl.DataFrame({"price": [1]}).write_parquet(path), "has no column round"),
             ("metrics", lambda path: _words(path, "accuracy"), "column accuracy is String, expected Float64"),
+            ("timings", lambda path: pl.DataFrame({"round": [1]}).write_parquet(path), "has no column train"),
+            ("decisions", lambda path: _first(path, 20), "has 20 rows of 24: it is cut off"),
+            ("clients", lambda path: _first(path, 5), "has 5 rows of"),
         ],
     )
     def test_a_truncated_or_foreign_table_is_refused(
         self, command: str, name: str, harm: Callable[[Path], object], message: str, tmp_path: Path
     ) -> None:
         run = make_run(tmp_path / "run", rounds=3).path
+        (run / "environment.json").write_text('{"engine": "sequential"}')
+        (run / "summary.json").write_text('{"method": "rg", "rounds": 3, "decisions": 24}')
         harm(run / f"{name}.parquet")
         more = ["-o", str(tmp_path / "report.html")] if command == "report" else ["--no-browser"]
         result = CliRunner().invoke(app, [command, str(tmp_path), *more])
@@ -144,6 +153,17 @@ class TestCommands:
         assert f"{name}.parquet" in result.output
         assert message in result.output
         assert not (tmp_path / "report.html").exists()
+
+    @pytest.mark.parametrize("text", ['{"rounds":', "[1]", '{"x": 1}', ""])
+    @pytest.mark.parametrize("command", ["report", "view", "compare"])
+    def test_what_is_no_summary_is_refused(self, command: str, text: str, tmp_path: Path) -> None:
+        run = make_run(tmp_path / "run", rounds=3).path
+        (run / "summary.json").write_text(text)
+        more = {"report": ["-o", str(tmp_path / "report.html")], "view": ["--no-browser"], "compare": []}[command]
+        result = CliRunner().invoke(app, [command, str(tmp_path), *more])
+        assert result.exit_code == 2, result.output
+        assert result.output.startswith(f"sagefl: {run} cannot be shown: {run / 'summary.json'} ")
+        assert result.output.count("\n") == 1
 
     @pytest.mark.parametrize("command", ["report", "view"])
     def test_a_directory_that_is_not_there(self, command: str, tmp_path: Path) -> None:

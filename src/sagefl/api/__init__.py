@@ -63,17 +63,18 @@ def compare(
     """
     from rich.console import Console
 
-    asked = methods_of(methods)
-    name, dataset = dataset_of(data)
-    of_data = {key: value for key, value in (("dataset", name), ("loss", loss_of(loss))) if value is not None}
-    own = {"model": model_of(model), "data": of_data or None}
-    base = resolved(config, keys, **own)
-    chosen = {"engine": engine_for(engine, model, asked, loss), "workers": workers, "device": device}
-    execution = Execution.parse(chosen | {"checkpoint_every": checkpoint_every})
-    sections = [method_of(each) for each in asked]
-    parts = parts_of(base, sections, seeds_of(seeds), None if out is None else Path(out))
-    screen = Console(highlight=False, soft_wrap=True, file=None if progress else sys.stderr)
-    return carry_out(parts, execution, screen, data=dataset, fresh=fresh, quiet=not progress)
+    with asked_once():
+        asked = methods_of(methods)
+        name, dataset = dataset_of(data)
+        of_data = {key: value for key, value in (("dataset", name), ("loss", loss_of(loss))) if value is not None}
+        own = {"model": model_of(model), "data": of_data or None}
+        base = resolved(config, keys, **own)
+        chosen = {"engine": engine_for(engine, model, asked, loss), "workers": workers, "device": device}
+        execution = Execution.parse(chosen | {"checkpoint_every": checkpoint_every})
+        sections = [method_of(each) for each in asked]
+        parts = parts_of(base, sections, seeds_of(seeds), None if out is None else Path(out))
+        screen = Console(highlight=False, soft_wrap=True, file=None if progress else sys.stderr)
+        return carry_out(parts, execution, screen, data=dataset, fresh=fresh, quiet=not progress)
 
 
 def run(

@@ -13,8 +13,10 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from numbers import Integral
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from ..data import Dataset
@@ -25,7 +27,7 @@ from ..methods import Method
 from ..references import file_of
 from ..runs.config import RunConfig, merged, method_config, read_toml
 from ..runs.own_losses import LOSSES
-from ..runs.sources import source_of_object, stale
+from ..runs.sources import outdated, source_of_object, stale
 from ..selection import Selector
 from ..selection.registry import nearest
 from ..settings import nested, number_list, split_list
@@ -93,11 +95,11 @@ def model_of(model: Any) -> dict[str, Any] | None:
         return {"name": model}
     if isinstance(model, Mapping):
         return dict(model)
-    if not callable(model) or not hasattr(model, "__qualname__"):  # a module that is made already can be called, too
+    if not isinstance(model, type | FunctionType | partial):
         raise UsageError(f"model is a {type(model).__name__}; expected a name, or a class or function that makes one")
     if (reference := _reference(model)) is not None and _takes_shape(model):
         return {"name": reference}
-    name = f"{model.__qualname__}@{_digest(model)}"
+    name = f"{_called(model)}@{_digest(model)}"
     MODELS[name] = model if _takes_shape(model) else _without_shape(model)
     return {"name": name}
 
@@ -118,12 +120,12 @@ def _without_shape(model: Callable[..., Any]) -> Callable[..., Any]:
             inspect.signature(model).bind(**options)
         except TypeError as error:
             raise UsageError(
-                f"{model.__qualname__} takes neither the shape of an input and the number of classes, nor nothing but "
+                f"{_called(model)} takes neither the shape of an input and the number of classes, nor nothing but "
                 f"model.options: {error}"
             ) from None
         return model(**options)
 
-    make.__module__, make.__qualname__ = model.__module__, model.__qualname__
+    make.__module__, make.__qualname__ = model.__module__, _called(model)
     make.made_from = model  # type: ignore[attr-defined]  # for whoever looks for its source
     return make
 
@@ -190,6 +192,8 @@ def method_of(given: Any) -> dict[str, Any]:
 
 def _reference(thing: Any) -> str | None:
     """`module:name` if that is how others can import it."""
+    if isinstance(thing, partial):
+        return None
     module = thing.__module__
     file = getattr(sys.modules.get(module), "__file__", None)
     reference = f"{module}:{thing.__qualname__}"
@@ -198,10 +202,14 @@ def _reference(thing: Any) -> str | None:
     if (found := file_of(reference)) is None or found.resolve() != Path(file).resolve():
         return None
     if changed := stale([thing]):
-        raise UsageError(
-            f"{', '.join(changed)} was changed after it had been imported: restart the kernel, or importlib.reload it"
-        )
+        raise UsageError(outdated(changed))
     return reference
+
+
+def _called(thing: Any) -> str:
+    """The name of a class or function, also of one whose arguments are given in part."""
+    name: str = thing.func.__qualname__ if isinstance(thing, partial) else thing.__qualname__
+    return name
 
 
 def _digest(thing: Any) -> str:
@@ -213,7 +221,7 @@ def engine_for(engine: str, model: Any, methods: Any, loss: Any = None) -> str:
     inner = [m if isinstance(m, type) else type(m) for m in methods if not isinstance(m, str | Mapping)]
     given = (model, loss, *(c for c in inner if issubclass(c, Method)))
     things = [t for t in given if callable(t) and _reference(t) is None]
-    local = [t.__qualname__ for t in things if t.__module__.split(".")[0] != "sagefl"]
+    local = [_called(t) for t in things if t.__module__.split(".")[0] != "sagefl"]
     if not local:
         return engine
     if engine not in IN_PROCESS:

@@ -27,7 +27,7 @@ from ..clock import NETWORKS
 from ..data.loading import load as load_dataset
 from ..data.tables import is_table
 from ..errors import SageflError
-from ..reading import files_of, forget_returned, read_beyond, returned_by
+from ..reading import code_of, files_of, forget_returned, read_beyond, returned_by
 from ..references import (
     DATASETS,
     METHODS,
@@ -43,7 +43,7 @@ from ..selection.selector import Selector
 from . import versions
 from .config import RunConfig
 from .own_losses import LOSSES
-from .sources import MISSING, Digests, digest_of_file, libraries_of_file, source_of_object, sources_of_file
+from .sources import MISSING, Digests, digest_of_file, libraries_of_file, noted_once, source_of_object, sources_of_file
 
 MadeOf = dict[str, Digests]
 VERSION = "results version"
@@ -154,9 +154,14 @@ def _file_behind(name: str, groups: tuple[str, ...]) -> tuple[str, Path | None, 
 
 
 def read_by(config: RunConfig) -> Digests:
-    """The files that a run was made from, which is known once all is made, and its data's digest if they do not say."""
+    """The files that a run was made from, which is known once all is made, and its data's digest if they do not say.
+
+    Modules are among them that no import statement names.
+    """
     files = {str(path): digest_of_file(path) for reader in _readers(config) for path in files_of(reader)}
-    return files | returned(config)
+    code = {str(path): digest_of_file(path) for reader in _readers(config) for path in code_of(reader)}
+    named = {digest for digests in made_of(config).values() for digest in digests.values()}
+    return files | {path: digest for path, digest in code.items() if digest not in named} | returned(config)
 
 
 def _readers(config: RunConfig) -> list[str]:
@@ -247,7 +252,10 @@ def changed_data(config: RunConfig, digest: str) -> list[str]:
 
 @contextmanager
 def asked_once() -> Iterator[None]:
-    """However many runs are looked at inside, a data function that has to be asked is asked once."""
+    """However many runs are looked at inside, a data function that has to be asked is asked once.
+
+    And a notebook's class stands for what it did in the beginning, whatever it counts or collects while it runs.
+    """
     global _once
     if _once:
         yield
@@ -255,7 +263,8 @@ def asked_once() -> Iterator[None]:
     forget_returned()
     _once = True
     try:
-        yield
+        with noted_once():
+            yield
     finally:
         _once = False
 
@@ -271,7 +280,9 @@ def circumstances() -> dict[str, Any]:
             found[name] = version(name)
     if (commit := _commit(Path.cwd())) is not None:
         found["commit"] = commit
-    return found | {"command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else shlex.quote(program.name)
+    return found | {"command": " ".join([name, *map(shlex.quote, sys.argv[1:])])}
 
 
 def differing(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:

@@ -140,7 +140,15 @@ class RunDirectory:
     def summary(self) -> dict[str, Any] | None:
         """The end result, or None while the run is not finished."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
+        if not isinstance(found, dict) or not {"method", "rounds"} <= found.keys():
+            raise RunError(f"{path} is not the summary of a run")
+        return found
 
     # Writing ------------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import cache
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from textwrap import dedent
+from symtable import symtable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -34,7 +34,7 @@ LENGTH = 16
 MISSING = "missing"  # instead of a digest; never taken for equal to another
 SETTLED = 2.0  # seconds; a file that was changed a moment ago may change again within one tick of its clock
 INSTALLED = ("site-packages", "dist-packages")
-PLAIN = (int, float, str, bool, bytes, tuple, frozenset, type(None))
+PLAIN = (int, float, complex, str, bytes, type(None))
 
 
 # Modules --------------------------------------------------------------------------------------------------------------
@@ -48,8 +48,33 @@ def sources_of_file(file: Path, places: Iterable[str]) -> Digests:
     """
     found: Digests = {}
     for path, name, content in _modules(file, places):
-        found[path.as_posix() if name in found else name] = _digest(content)
+        found[path.as_posix() if name in found else name] = digest = _digest(content)
+        _refuse_outdated(path, name, digest)
     return dict(sorted(found.items()))
+
+
+_looked_at: dict[Path, tuple[Any, str]] = {}  # a loaded module's spec, which a reload replaces, and its file's digest
+
+
+def _refuse_outdated(path: Path, name: str, digest: str) -> None:
+    """Refuse a file that was edited since it was looked at here, if what was imported from it is still the old code."""
+    module = sys.modules.get(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    origin = getattr(module, "__file__", None)
+    if origin is None or Path(origin).resolve() != path:
+        return
+    spec = getattr(module, "__spec__", None)
+    if path not in _looked_at or _looked_at[path][0] is not spec:
+        _looked_at[path] = spec, digest
+    elif _looked_at[path][1] != digest:
+        raise UsageError(outdated([str(path)]))
+
+
+def outdated(files: Iterable[str]) -> str:
+    """What is said of files that are not what runs."""
+    return (
+        f"{', '.join(files)} was changed after it had been imported, so the old code would run: restart Python or the "
+        "kernel, or importlib.reload it"
+    )
 
 
 def libraries_of_file(file: Path, places: Iterable[str]) -> set[str]:
@@ -178,41 +203,131 @@ def _remember(path: str, entry: list[Any]) -> None:
 def source_of_object(thing: Any) -> Digests:
     """The digests behind a class or function: its file with what that imports, or its part of a notebook or script."""
     thing = getattr(thing, "made_from", thing)
-    module = sys.modules.get(getattr(thing, "__module__", ""))
-    file = getattr(module, "__file__", None)
-    if file is not None and thing.__module__ != "__main__":
-        return sources_of_file(Path(file), search_path())
-    found: Digests = {}
-    _collect(thing, vars(module) if module else {}, found)
-    return dict(sorted(found.items()))
+    if _noted is None:
+        return _Behind(thing).digests
+    if id(thing) not in _noted:
+        _noted[id(thing)] = thing, _Behind(thing).digests
+    return _noted[id(thing)][1]
 
 
-def _collect(thing: Any, names: dict[str, Any], found: Digests) -> None:
-    """A notebook's class or function, and what it uses of the notebook."""
-    name = thing.__qualname__
-    if name in found:
-        return
+@contextmanager
+def noted_once() -> Iterator[None]:
+    """Inside, what is behind a class or function is looked at once, before anything runs that may change it."""
+    global _noted
+    before, _noted = _noted, {} if _noted is None else _noted
     try:
-        text = _text(thing)
-    except (OSError, TypeError, SyntaxError):
-        raise UsageError(
-            f"the source of {name} cannot be found, so nobody could tell later which code made the run: define it in "
-            "a file and import it"
-        ) from None
-    found[name] = _digest(text.encode())
-    for used in sorted({node.id for node in ast.walk(ast.parse(dedent(text))) if isinstance(node, ast.Name)}):
-        value = names.get(used)
+        yield
+    finally:
+        _noted = before
+
+
+_noted: dict[int, tuple[Any, Digests]] | None = None  # by id; things are held, so that no other gets theirs
+
+
+class _Behind:
+    """What a class or function consists of: sources, and what the names stand for now that it uses of a notebook."""
+
+    def __init__(self, thing: Any) -> None:
+        self.found: Digests = {}
+        self.seen: dict[int, Any] = {}  # by id; held, so that no other gets theirs
+        if isinstance(thing, partial):
+            self._note("arguments", thing)
+        else:
+            self._source(thing)
+
+    @property
+    def digests(self) -> Digests:
+        return dict(sorted(self.found.items()))
+
+    def _source(self, thing: Any) -> None:
+        if id(thing) in self.seen:
+            return
+        self.seen[id(thing)] = thing
+        module = sys.modules.get(getattr(thing, "__module__", ""))
+        file = getattr(module, "__file__", None)
+        if file is not None and thing.__module__ != "__main__":
+            self.found |= sources_of_file(Path(file), search_path())
+            if "<locals>" in thing.__qualname__:
+                self._held(thing)
+            return
+        try:
+            text = _text(thing)
+            used = _names_used(thing, text)
+        except (OSError, TypeError, SyntaxError):
+            raise UsageError(
+                f"the source of {thing.__qualname__} cannot be found, so nobody could tell later which code made the "
+                "run: define it in a file and import it"
+            ) from None
+        self._add(thing.__qualname__, _digest(text.encode()))
+        names = vars(module) if module else {}
+        for name in used:
+            if name in names:
+                self._note(name, names[name])
+        self._held(thing)
+
+    def _held(self, thing: Any) -> None:
+        """What a class or function carries that is not in its source: variables around it, attributes set later."""
+        values = vars(thing) if isinstance(thing, type) else {"": thing}
+        for name, value in values.items():
+            function = getattr(value, "fget", getattr(value, "__func__", value))
+            if isinstance(function, FunctionType):
+                if isinstance(thing, type) and not function.__qualname__.startswith(f"{thing.__qualname__}."):
+                    self._note(f"{thing.__qualname__}.{name}", function)
+                for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                    with suppress(ValueError):  # a cell may be empty
+                        if not free.startswith("__"):
+                            self._note(free, cell.cell_contents)
+            elif not name.startswith("_"):
+                self._note(f"{thing.__qualname__}.{name}", value)
+
+    def _note(self, name: str, value: Any) -> None:
+        if (words := self._words(value)) is not None:
+            self._add(name, _digest(words.encode()))
+
+    def _add(self, name: str, digest: str) -> None:
+        self.found[name] = digest if name not in self.found else _digest(f"{self.found[name]} {digest}".encode())
+
+    def _words(self, value: Any) -> str | None:
+        """What a value is, in words that are the same in another process; None if other parts say it."""
+        if isinstance(value, PLAIN):
+            return repr(value)
         if isinstance(value, ModuleType):
             file = getattr(value, "__file__", None)
             if file and _is_own(Path(file)):
-                found |= sources_of_file(Path(file), search_path())
-        elif isinstance(value, type | FunctionType):
-            if value.__module__ == thing.__module__:
-                _collect(value, names, found)
-            elif _is_own_module(value.__module__):
-                found |= source_of_object(value)
-        elif used in names and isinstance(value, PLAIN):
-            found[used] = _digest(repr(value).encode())
+                self.found |= sources_of_file(Path(file), search_path())
+            return None
+        if isinstance(value, type | FunctionType):
+            if value.__module__ == "__main__" or _is_own_module(value.__module__):
+                self._source(value)
+            return f"{value.__module__}.{value.__qualname__}"
+        if id(value) in self.seen:
+            return "seen"
+        self.seen[id(value)] = value
+        if isinstance(value, tuple | list):
+            return f"{type(value).__name__}({', '.join(str(self._words(each)) for each in value)})"
+        if isinstance(value, set | frozenset):
+            return f"set({', '.join(sorted(str(self._words(each)) for each in value))})"
+        if isinstance(value, dict):
+            return f"dict({', '.join(f'{self._words(k)}: {self._words(v)}' for k, v in value.items())})"
+        return self._object(value)
+
+    def _object(self, value: Any) -> str:
+        """Any other object by what it would be pickled as; one that cannot be, by its type."""
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        try:
+            if hasattr(value, "detach"):  # a tensor, whose own way is not the same twice
+                held = value.detach().cpu().contiguous()
+                content = held.reshape(-1).view(sys.modules["torch"].uint8).numpy().tobytes()
+                return f"{kind} {held.dtype} {tuple(held.shape)} {_digest(content)}"
+            parts = value.__reduce_ex__(4)
+            if isinstance(parts, str):
+                return f"{kind} {parts}"
+            self._words(type(value))
+            made, given, state, *items = (*parts, *[None] * 5)[:5]
+            inner = [given, state, *(None if each is None else list(each) for each in items)]
+            return f"{kind} {getattr(made, '__qualname__', '')} {', '.join(str(self._words(each)) for each in inner)}"
+        except Exception:  # whatever a user's object raises
+            return kind
 
 
 def _text(thing: Any) -> str:
@@ -228,6 +343,20 @@ def _text(thing: Any) -> str:
                 if first <= code.co_firstlineno <= node.end_lineno:
                     return "".join(lines[first - 1 : node.end_lineno])
     return inspect.getsource(thing)
+
+
+def _names_used(thing: Any, text: str) -> list[str]:
+    """The names that a class or function looks up outside itself."""
+    if getattr(thing, "__name__", "") == "<lambda>":  # its text is that of the lines it stands in
+        found = {name for code in _codes(thing.__code__) for name in code.co_names}
+    else:
+        whole = f"if True:\n{text}" if text[:1].isspace() else text
+        tables = [symtable(whole, "source", "exec")]
+        for table in tables:
+            tables += table.get_children()
+        symbols = [each for table in tables for each in table.get_symbols()]
+        found = {each.get_name() for each in symbols if each.is_global() and each.is_referenced()}
+    return sorted(found)
 
 
 def _is_own_module(name: str) -> bool:

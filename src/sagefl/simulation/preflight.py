@@ -81,7 +81,7 @@ def _line(world: World, degrees: np.ndarray, anchors: np.ndarray, methods: Seque
     kind = _of_certificates(world)
     return (
         f"{kind}Per client: neighbours {_span(degrees)}, anchors {_span(anchors)}, training samples {_span(samples)}. "
-        f"{rounds} round{'s move' if rounds > 1 else ' moves'} {_bytes(moved)} of models if each pulls one"
+        f"{'1 round moves' if rounds == 1 else f'{rounds} rounds move'} {_bytes(moved)} of models if each pulls one"
         f", and up to {_bytes(asked)} of anchors; training takes about {_time(seconds)}"
         f"{f' for all {runs} methods' if runs > 1 else ''}."
     )
@@ -198,7 +198,8 @@ def _span(values: Sequence[int] | np.ndarray) -> str:
 
 
 def _bytes(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+    size, unit = next(((s, u) for s, u in ((1e9, "GB"), (1e6, "MB")) if count >= s), (1e3, "kB"))
+    return f"{count / size:.1f} {unit}"
 
 
 def _time(seconds: float) -> str:

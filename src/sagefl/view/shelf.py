@@ -37,6 +37,7 @@ NEEDED = {
     "metrics": ("degree", "evaluations"),
     "decisions": ("client", "peers", "chosen", "reason", "anchors", "evaluations", "direction"),
     "clients": ("client",),
+    "timings": ("train",),
 }  # columns without which the page cannot show a run; other columns came later or are of some runs only
 MEASURED: dict[str, dict[str, tuple[str, ...]]] = {
     "accuracy": {"metrics": ("accuracy",), "clients": ("accuracy", "own_accuracy")},
@@ -198,16 +199,24 @@ def refuse_damaged(shelf: Shelf) -> None:
 
 
 def _short(run: Run, found: dict[str, Any]) -> list[str]:
-    """Tables that end before the others."""
+    """Tables that end before the others, or before the run did."""
     try:
-        done = {name: int(run.table(name)["round"].max() or 0) + 1 for name in ("metrics", "decisions")}  # type: ignore[arg-type]
-        run.table("clients")
+        tables = {name: run.table(name) for name in ("metrics", "decisions", "clients")}
         if (run.path / "timings.parquet").is_file():
             run.table("timings")
+        summary = run.directory.summary or {}
+        simulated = "engine" in (run.directory.environment or {})
     except READING_ERRORS as error:
         return [str(error)]
+    metrics, decisions, clients = tables.values()
+    done = {name: int(tables[name]["round"].max() or 0) + 1 for name in ("metrics", "decisions")}  # type: ignore[arg-type]
     wanted = max(*done.values(), found["rounds"] or 0) if found["finished"] else max(done.values())
-    return [f"{name}.parquet ends at round {n} of {wanted}: it is cut off" for name, n in done.items() if n < wanted]
+    cut = [f"{name}.parquet ends at round {n} of {wanted}: it is cut off" for name, n in done.items() if n < wanted]
+    rows = {"decisions": (decisions.height, summary.get("decisions", 0))}
+    if found["finished"] and simulated:  # of nodes some may have been away
+        evaluations = metrics[leading(metrics.columns)[0]].count()
+        rows["clients"] = clients.height, evaluations * run.config.clients
+    return cut + [f"{name}.parquet has {n} rows of {m}: it is cut off" for name, (n, m) in rows.items() if n < m]
 
 
 def _described(run: Run, problems: list[str]) -> dict[str, Any]:
@@ -270,8 +279,8 @@ def _progress(run: Run, problems: list[str]) -> dict[str, Any]:
             problems.append(str(error))
     try:
         found["finished"] = run.directory.summary is not None
-    except (OSError, ValueError) as error:
-        problems.append(f"summary.json cannot be read: {error}")
+    except RunError as error:
+        problems.append(str(error))
     return found
 
 
