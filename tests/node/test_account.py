@@ -251,3 +251,22 @@ def test_what_was_asked_is_remembered_up_to_a_bound(federation: Federation, monk
         assert sum(map(len, service._counted["mallory"].values())) <= 30
     with pytest.raises(Refusal, match="is used up"):
         service._count("mallory", snapshot.digest, tiny().train_x[20:40])
+
+
+# Copies ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mechanism", "copied"), [("k-rr", True), ("k-rr", False), ("none", True)])
+def test_copies_among_anchors_are_told_at_the_start(federation: Federation, mechanism: str, copied: bool) -> None:
+    """All copies of an input get one noisy answer, and a rule that remembers would count it as many."""
+    settings = PRIVATE | {"privacy": PRIVATE["privacy"] | {"mechanism": mechanism}}
+    config, data = federation.config("alice", (), **settings), tiny()
+    pool = Node(config, dataset=data).learner.roles.anchor
+    if copied:
+        data.train_x[pool[1:3]] = data.train_x[pool[0]]
+    node = Node(config, dataset=data)
+    node.run()
+    warned = copied and mechanism != "none"
+    assert node.journal.total("copied-anchors") == warned
+    told = f"2 of {len(pool)} anchors are copies of another: a private node gives all copies of an input one noisy"
+    assert (told in (Path(config.directory) / "events.log").read_text()) == warned

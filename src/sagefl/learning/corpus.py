@@ -101,6 +101,20 @@ def model_input(x: npt.NDArray[Any]) -> Any:
     return form.inputs(form.rows(x))
 
 
+def as_seen(inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Inputs as the model sees them, a row each: two that it cannot tell apart are one question."""
+    given = model_input(inputs)
+    several = given.values() if isinstance(given, dict) else given
+    parts = [given] if isinstance(given, Tensor) else [tensor.flatten(1) for tensor in several]
+    zeroed = [part.numpy() + part.numpy().dtype.type(0) for part in parts]  # -0 becomes 0
+    return zeroed[0] if len(zeroed) == 1 else np.concatenate([part.astype(np.float64) for part in zeroed], axis=1)
+
+
+def copies(inputs: npt.NDArray[Any]) -> int:
+    """How many of some inputs the model cannot tell from an earlier one of them."""
+    return len(inputs) - len({row.tobytes() for row in as_seen(inputs)}) if len(inputs) else 0
+
+
 @dataclass(frozen=True)
 class Corpus:
     """The samples as tensors and which of them each client trains on."""

@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from ..data import Dataset
 from ..exchange import Sizes
+from ..learning.corpus import copies
 from ..records import type_name
 from ..runs.columns import Errors, Evaluated, Evaluation, Writer
 from ..runs.recording import Clock
 from ..selection import Decision, State
 from ..selection.outcome import decode, encode
-from ..selection.private import PrivateAnswers
+from ..selection.private import OF_COPIES, PrivateAnswers
 from .acceptance import Acceptance
 from .account import KeptAccount, beside, secret_beside
 from .audit import FILE, Audit, row_hash
@@ -195,7 +196,15 @@ class Node:
         if self.round:
             self._publish(float(states.get("loss", 0.0)), int(states.get("samples", 0)))
         self.journal.event("resumed" if self.round else "started", round=self.round, name=self.config.name)
+        self._look_at_anchors()
         self._report("running")
+
+    def _look_at_anchors(self) -> None:
+        """Warn of inputs that are in the pool more than once, where neighbours perturb their answers."""
+        pool = self.learner.roles.anchor
+        if self.mechanism is not None and (found := copies(self.learner.dataset.train_x[pool])):
+            why = f"{found} of {len(pool)} anchors are copies of another: {OF_COPIES}"
+            self.journal.event("copied-anchors", why=why)
 
     def _wait_for(self, numbers: Iterable[int], ready: Callable[[PeerClient], bool]) -> list[int]:
         """Wait for neighbours that start at the same time, as long as configured; returns those that are ready."""

@@ -13,9 +13,8 @@ from typing import Any
 import grpc
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from ..learning.corpus import model_input
+from ..learning.corpus import as_seen
 from ..learning.layout import Layout
 from ..learning.sketch import count_sketch
 from ..learning.tasks import MODEL_PARTS
@@ -313,15 +312,6 @@ def _health(service: PeerService) -> Any:
         service.Check, wire.HealthCheck.FromString, wire.HealthStatus.SerializeToString
     )
     return grpc.method_handlers_generic_handler(HEALTH, {"Check": check})
-
-
-def as_seen(inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Inputs as the model sees them, a row each: two that it cannot tell apart are one question."""
-    given = model_input(inputs)
-    several = given.values() if isinstance(given, dict) else given
-    parts = [given] if isinstance(given, torch.Tensor) else [tensor.flatten(1) for tensor in several]
-    zeroed = [part.numpy() + part.numpy().dtype.type(0) for part in parts]  # -0 becomes 0
-    return zeroed[0] if len(zeroed) == 1 else np.concatenate([part.astype(np.float64) for part in zeroed], axis=1)
 
 
 def _model_part(snapshot: Snapshot, what: str) -> npt.NDArray[np.float32]:

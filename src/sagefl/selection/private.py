@@ -40,6 +40,10 @@ Mechanism = Literal["k-rr", "bitwise"]
 
 IN_RISK_UNITS = ("probe_cost", "margin")  # options that are compared with differences of risks
 SHORTEST_SECRET = 16  # bytes
+OF_COPIES = (
+    "a private node gives all copies of an input one noisy answer, so that chance counts once for each and a rule that "
+    "remembers errs far above delta: drop duplicates from the data"
+)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from statistics import median
 import numpy as np
 import torch
 
-from ..learning.corpus import model_input
+from ..learning.corpus import copies, model_input
 from ..learning.devices import one_thread
 from ..learning.models import copied, training_loss
 from ..methods import Method
 from ..selection import Outcome, Probe, Reason, Selector, State
+from ..selection.private import OF_COPIES
 from ..selection.theory import SCHEDULE
 from .world import World
 
@@ -46,7 +47,7 @@ def preflight(world: World, methods: Sequence[tuple[str, Method]], workers: int 
     degrees = np.diff(world.graph.indptr)
     anchors = np.array([len(roles.anchor) for roles in world.federation.roles])
     doubt = _likely_classes(world)
-    warnings = [*([doubt] if doubt else []), *_graph(world, degrees)]
+    warnings = [*([doubt] if doubt else []), *_graph(world, degrees), *_copies(world)]
     if world.dataset.owners is not None and world.config.data.partition != "owners":
         warnings.append(
             "the data say who owns a sample, but are dealt to clients anew: set data.partition=owners to make owners "
@@ -106,6 +107,15 @@ def _graph(world: World, degrees: np.ndarray) -> Iterator[str]:
     groups = world.graph.parts - alone
     if groups > 1:
         yield f"the graph falls into {groups} parts that never meet: raise topology.p, degree, m or k"
+
+
+def _copies(world: World) -> Iterator[str]:
+    """Inputs that are in a pool more than once, where peers perturb their answers."""
+    if world.mechanism is None:
+        return
+    x = world.dataset.train_x
+    if with_copies := sum(copies(x[roles.anchor]) > 0 for roles in world.federation.roles):
+        yield f"{with_copies} of {world.clients} clients have copies of an input among their anchors: {OF_COPIES}"
 
 
 def _rule(label: str, rule: Selector, hoods: Sequence[tuple[int, int]]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 The noise of an answer is a function of (seed, peer, round of the snapshot, sample), so it is memoised by construction:
 whoever asks a peer about the same sample and snapshot again, through whichever engine or after a resume, is told the
-same. Only labels can be perturbed; a method that probes for anything else is refused.
+same. (A node goes by the input instead, so there copies of a sample get one answer; `preflight` warns of them.) Only
+labels can be perturbed; a method that probes for anything else is refused.
 """
 
 from __future__ import annotations
