@@ -152,7 +152,7 @@ def test_names_may_come_as_objects_as_a_column_of_a_table_does() -> None:
         names[3] = odd
         with pytest.raises(DataError, match=complaint):
             Dataset.from_arrays("d", X, Y, X, Y, owners=names)
-    with pytest.raises(DataError, match="owners are bytes that are no UTF-8"):
+    with pytest.raises(DataError, match="owners hold bytes that are no UTF-8"):
         Dataset.from_arrays("d", X, Y, X, Y, owners=np.array([b"a", b"\xff"] * 3))
 
 
@@ -175,7 +175,23 @@ def test_names_may_come_as_objects_as_a_column_of_a_table_does() -> None:
         (np.array([np.ones(2), np.ones(3)], object), Y[:2], "train_x is ragged: its samples differ in length; .*pad"),
         ({"ids": X, "mask": X[:5]}, Y, "train_x have different numbers of samples .ids: 6, mask: 5.; expected one row"),
         ({"ids": X, "words": np.array(["a"] * 6)}, Y, r"train_x\['words'\] is <U1 6; expected numbers"),
-        (X, np.array(["a"] * 6), "train_y is <U1 6; expected whole numbers from 0 .classes. or floats"),
+        (
+            X,
+            np.array([1 + 2j] * 6),
+            "train_y is complex128 6; expected words or whole numbers from 0 .classes., or floats",
+        ),
+        (X, np.array(["a"] * 6), "train_y has a single class; expected at least two"),
+        (X, np.array([["a", "b"]] * 6), "train_y is <U1 6 x 2; expected one word for every sample"),
+        (
+            X,
+            np.array(["a", "b", "c", "a", "b", None], object),
+            "train_y holds None for sample 5; expected a word for every",
+        ),
+        (X, np.array([0, 1, 2] * 2, object), "train_y holds 0 for sample 0; expected a word for every sample"),
+        (X, np.array(["a", " "] * 3), "train_y: 3 samples have an empty label"),
+        (X, np.array([b"a", b"\xff"] * 3), "train_y holds bytes that are no UTF-8"),
+        (X, np.zeros((6, 2), bool), "train_y is bool 6 x 2; expected a vector of integer labels"),
+        (X, np.zeros(6, bool), "train_y has a single class"),
         (X, [[1.0], [2.0, 3.0]], "train_y is ragged"),
         (X, np.array([0.5, np.nan] * 3), "train_y holds NaN or infinity, first in sample 1"),
         (X, np.eye(3)[Y].astype(int), "train_y is int64 6 x 3"),
@@ -238,3 +254,75 @@ def test_values_are_dealt_by_tenths() -> None:
     data = Dataset.from_arrays("d", x, np.arange(100.0)[::-1].copy(), x, np.arange(100.0))
     assert np.bincount(data.strata).tolist() == [10] * 10
     assert data.strata[0] == 9
+
+
+# Taken as they are meant ----------------------------------------------------------------------------------------------
+
+KINDS = np.array(["cat", "ant", "bee", "cat", "ant", "bee"])
+
+
+@pytest.mark.parametrize("given", [KINDS, KINDS.astype(object), KINDS.astype("S"), KINDS[:, None], KINDS.tolist()])
+def test_words_are_classes_in_sorted_order_and_their_names_are_kept(given: Any) -> None:
+    data = Dataset.from_arrays("d", X, given, X[:3], given[:3])
+    assert (data.train_y.tolist(), data.test_y.tolist()) == ([2, 0, 1, 2, 0, 1], [2, 0, 1])
+    assert (data.classes, data.label_names) == (3, ("ant", "bee", "cat"))
+    assert data.digest == Dataset.from_arrays("d", X, [2, 0, 1, 2, 0, 1], X[:3], [2, 0, 1]).digest
+    assert make().label_names is None
+
+
+def test_words_of_one_split_only() -> None:
+    told = "d: test_y has label 'dog' and train_y has not; expected the same classes in both.* classes = 4"
+    with pytest.raises(DataError, match=told):
+        Dataset.from_arrays("d", X, KINDS, X, np.where(KINDS == "bee", "dog", KINDS))
+    meant = Dataset.from_arrays("d", X, KINDS, X, np.where(KINDS == "bee", "dog", KINDS), classes=4)
+    assert meant.label_names == ("ant", "bee", "cat", "dog")
+    assert Dataset.from_arrays("d", X, KINDS, X[:1], ["bee"]).test_y.tolist() == [1]
+    with pytest.raises(
+        DataError, match="train_y is <U3 6 and test_y int64 6; expected words in both, or numbers in both"
+    ):
+        Dataset.from_arrays("d", X, KINDS, X, Y)
+
+
+def test_words_are_no_values_and_many_of_them_are_asked_about() -> None:
+    with pytest.raises(DataError, match=r"train_y holds words; expected numbers for data\.task = regression"):
+        Dataset.from_arrays("d", X, KINDS, X, KINDS).meant_as("regression")
+    with pytest.raises(DataError, match="train_y holds words; expected numbers"):
+        Dataset.from_arrays("d", X, KINDS, X, KINDS, task="regression")
+    names = [f"w{n}" for n in range(1500)]
+    many = Dataset.from_arrays("d", np.zeros((1500, 2)), names, np.zeros((1, 2)), names[:1])
+    with pytest.raises(DataError, match=r"1500 different words in 1500 samples; .* say data\.task=classification$"):
+        many.meant_as()
+    assert many.meant_as("classification").classes == 1500
+
+
+def test_booleans_are_two_classes() -> None:
+    data = Dataset.from_arrays("d", X, Y > 0, X, (Y > 0)[:, None])
+    assert (data.task, data.classes, data.train_y.tolist()) == ("classification", 2, [0, 1, 1, 0, 1, 1])
+    assert data.train_y.dtype == data.test_y.dtype == np.int64
+    assert data.digest == Dataset.from_arrays("d", X, (Y > 0).astype(int), X, (Y > 0).astype(int)).digest
+
+
+def test_test_inputs_may_name_their_arrays_in_another_order() -> None:
+    ids, mask = np.arange(24).reshape(6, 4), np.ones((6, 2), np.float32)
+    train, turned = {"ids": ids, "mask": mask}, {"mask": mask[:3], "ids": ids[:3]}
+    data = Dataset.from_arrays("d", train, Y, turned, Y[:3])
+    assert data.test_x.dtype == data.train_x.dtype
+    assert np.array_equal(data.test_x["ids"], ids[:3])
+    assert data.digest == Dataset.from_arrays("d", train, Y, {"ids": ids[:3], "mask": mask[:3]}, Y[:3]).digest
+    for other in ({"ids": ids, "masks": mask}, {"ids": ids}, {"mask": mask[:, :1], "ids": ids}):
+        with pytest.raises(DataError, match="expected the same type and the same shape per sample"):
+            Dataset.from_arrays("d", train, Y, other, Y)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_tokens_of_two_widths_are_as_wide_as_the_wider(turned: bool) -> None:
+    narrow, wide = np.arange(24, dtype=np.int32).reshape(6, 4), np.arange(24, dtype=np.int64).reshape(6, 4)
+    x, tested = (wide, narrow) if turned else (narrow, wide)
+    data = Dataset.from_arrays("d", x, Y, tested, Y)
+    assert data.train_x.dtype == data.test_x.dtype == np.int64
+    assert data.digest == Dataset.from_arrays("d", wide, Y, wide, Y).digest
+    several = Dataset.from_arrays("d", {"a": x, "b": narrow}, Y, {"b": narrow, "a": tested}, Y)
+    assert [several.train_x[k].dtype.name for k in ("a", "b")] == ["int64", "int32"]
+    for odd in (tested.astype(np.float32), tested.astype(np.uint8), tested % 2 == 0):
+        with pytest.raises(DataError, match="expected the same type"):
+            Dataset.from_arrays("d", x, Y, odd, Y)

@@ -46,7 +46,23 @@ def test_columns_are_named_in_the_name_of_the_data(table: str) -> None:
 
 def test_words_are_classes(table: str) -> None:
     data = load(f"{table}?label=kind&features=rooms,price")
-    assert (data.task, data.classes) == ("classification", 2)
+    assert (data.task, data.classes, data.label_names) == ("classification", 2, ("flat", "house"))
+    with pytest.raises(DataError, match="train_y holds words"):
+        data.meant_as("regression")
+
+
+@pytest.mark.usefixtures("table")
+def test_a_word_in_test_rows_only_is_a_class_and_booleans_are_two() -> None:
+    """One column is one list of words, whichever rows hold them."""
+    table = FRAME.with_columns(
+        pl.when(pl.int_range(ROWS) == 0).then(pl.lit("villa")).otherwise("kind").alias("kind"), new=pl.col("rooms") > 2
+    )
+    table.write_parquet("villas.parquet")
+    data = load("villas.parquet?label=kind&split=part&features=rooms")
+    assert (data.classes, data.label_names, data.test_y[0]) == (3, ("flat", "house", "villa"), 2)
+    new = load("villas.parquet?label=new&split=part&features=rooms")
+    assert (new.task, new.classes, new.label_names) == ("classification", 2, None)
+    assert new.test_y.tolist() == [0] * 5
 
 
 def test_owners_may_be_numbers_and_names_and_targets_decimals(table: str) -> None:

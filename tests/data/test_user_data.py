@@ -42,6 +42,13 @@ def test_several_arrays_per_sample_in_an_npz(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.train_x["words"], words)
 
 
+def test_labels_in_an_npz_may_be_words(tmp_path: Path) -> None:
+    words = np.array(["ant", "bee", "cat", "dog"])[Y]
+    data = load(saved(tmp_path, **ARRAYS | {"y_train": words, "y_test": words[:4]}))
+    assert data.label_names == ("ant", "bee", "cat", "dog")
+    assert data.digest == load(saved(tmp_path, **ARRAYS)).digest
+
+
 @pytest.mark.parametrize("owners", [[7, 7, 3, 3, 3, 9, 9, 9], list("bbaaaccc")])
 def test_whose_the_samples_are_may_come_as_names_or_numbers(tmp_path: Path, owners: list[Any]) -> None:
     data = load(saved(tmp_path, **ARRAYS, owners=np.array(owners)))

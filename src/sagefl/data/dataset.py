@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..records import WIDE, narrow
 from ..selection.own_loss import OwnLoss
 from .errors import DataError
-from .inputs import ROWS, Inputs, Shape, as_array, as_inputs, check_inputs, describe, shape_of
-from .targets import Labels, TaskKind, as_targets, check_targets, spread, strata, task_of
+from .inputs import ROWS, Inputs, Shape, alike, as_array, as_inputs, as_text, check_inputs, describe, shape_of
+from .targets import Labels, TaskKind, as_targets, check_targets, spread, strata, task_of, words_numbered
 
 MOST_CLASSES = 1000  # beyond so many it is asked whether they can be classes
 GAPS = 10  # classes for every label that there is: more, and these are hardly labels
@@ -35,7 +35,7 @@ class Dataset:
     who each training sample comes from (a writer, a hospital, a device), as a number from 0; `owner_names` what they
     are called; `test_owners`, if there, whose each test sample is (-1: nobody's who trains), so that every owner is
     tested on its own. `clip` is where errors of values are cut off for certificates; by default twice their spread.
-    `loss` is one of the user's own for certificates.
+    `loss` is one of the user's own for certificates. `label_names` are the classes, where labels were words.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Dataset:
     test_owners: Labels | None = field(default=None, repr=False)
     clip: float | None = field(default=None, repr=False)
     loss: OwnLoss | None = field(default=None, repr=False)
+    label_names: tuple[str, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         kinds = [getattr(y, "dtype", None) for y in (self.train_y, self.test_y)]
@@ -92,22 +93,27 @@ class Dataset:
 
         `uint8` images may be N x H x W or channels-last; floats of any width become `float32`; several arrays per
         sample are a dictionary or a tuple. Whole numbers as targets are classes (an N x 1 column becomes a vector),
-        floats are values, unless `task` says otherwise. `classes` defaults to the largest training label plus one.
+        floats are values, unless `task` says otherwise; words are classes, numbered in sorted order, and so are
+        booleans. `classes` defaults to the largest training label plus one.
         `owners` may be names or numbers, which are numbered in sorted order; `owners_test` is of test samples.
         """
+        called = None
+        if (words := words_numbered(name, train_y, test_y, classes)) is not None:
+            train_y, test_y, called = words
+            _refuse_words(name, task)
         y_train, y_test = _both(name, train_y, test_y, task)
         if classes is None or y_train.ndim == 2:
             classes = _outputs(name, y_train, y_test)
         x_train, x_test = as_inputs(f"{name}: train_x", train_x), as_inputs(f"{name}: test_x", test_x)
         if x_train.dtype != x_test.dtype:  # one of them lies in a file, the other in memory
-            x_train, x_test = narrow(x_train), narrow(x_test)
+            x_train, x_test = alike(narrow(x_train), narrow(x_test))
         if owners is None:
             if owners_test is not None:
                 raise DataError(f"{name}: owners_test without owners; say whose the training samples are, too")
-            return cls(name, x_train, y_train, x_test, y_test, classes)
+            return cls(name, x_train, y_train, x_test, y_test, classes, label_names=called)
         numbers, names, known = _numbered(f"{name}: owners", owners)
         tested = None if owners_test is None else _placed(f"{name}: owners_test", owners_test, known)
-        return cls(name, x_train, y_train, x_test, y_test, classes, numbers, names, tested)
+        return cls(name, x_train, y_train, x_test, y_test, classes, numbers, names, tested, label_names=called)
 
     def meant_as(self, task: TaskKind | None = None, clip: float | None = None) -> Dataset:
         """The same data for another kind of task, and with errors clipped elsewhere; None leaves it as it is."""
@@ -115,6 +121,8 @@ class Dataset:
         if task is None and self.task == "classification" and self.classes > MOST_CLASSES:
             self._refuse_gaps()
         if task is not None and task != self.task:
+            if self.label_names is not None:
+                _refuse_words(self.name, task)
             train_y, test_y = _both(self.name, self.train_y, self.test_y, task)
             made = replace(made, train_y=train_y, test_y=test_y, classes=_outputs(self.name, train_y, test_y))
         if clip is not None and made.task != "regression":
@@ -126,6 +134,11 @@ class Dataset:
     def _refuse_gaps(self) -> None:
         """Refuse whole numbers that can hardly be labels: prices, or somebody's numbers for classes."""
         different = len(np.unique(self.train_y))
+        if self.label_names is not None and 2 * different > len(self.train_y):
+            raise DataError(
+                f"{self.name}: train_y has {different} different words in {len(self.train_y)} samples; if there are so "
+                "many classes, say data.task=classification"
+            )
         if self.classes > GAPS * different or 2 * different > len(self.train_y):
             raise DataError(
                 f"{self.name}: train_y has labels up to {self.train_y.max()}, {different} different ones in "
@@ -181,6 +194,11 @@ class Dataset:
         return state.hexdigest()
 
 
+def _refuse_words(name: str, task: TaskKind | None) -> None:
+    if task == "regression":
+        raise DataError(f"{name}: train_y holds words; expected numbers for data.task = regression")
+
+
 def _both(name: str, train_y: ArrayLike, test_y: ArrayLike, task: TaskKind | None) -> tuple[NDArray[Any], NDArray[Any]]:
     return as_targets(f"{name}: train_y", train_y, task), as_targets(f"{name}: test_y", test_y, task)
 
@@ -219,20 +237,10 @@ def _placed(what: str, given: ArrayLike, known: NDArray[Any]) -> Labels:
 
 
 def _names(what: str, given: ArrayLike) -> NDArray[Any]:
-    names = as_array(what, given, "ragged; expected a vector of names or whole numbers")
-    if names.dtype == object:  # as a column of a table comes
-        odd = (i for i, name in enumerate(names.ravel()) if not isinstance(name, str))
-        if (at := next(odd, None)) is not None:
-            held = f"{names.ravel()[at]!r:.40} for sample {at}"
-            raise DataError(f"{what} hold {held}; expected a name, or a whole number, for every sample")
-        names = names.astype(str)
-    if names.ndim != 1 or names.dtype.kind not in "iuUS":
+    given = as_array(what, given, "ragged; expected a vector of names or whole numbers")
+    names = as_text(f"{what} hold", given, "a name, or a whole number,")
+    if names.ndim != 1 or names.dtype.kind not in "iuU":
         raise DataError(f"{what} are {describe(names)}; expected a vector of names or whole numbers")
-    if names.dtype.kind == "S":
-        try:
-            names = np.char.decode(names, "utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{what} are bytes that are no UTF-8 ({error.reason}); expected names as text") from None
     if names.dtype.kind == "U" and (bare := int((np.char.strip(names) == "").sum())):
         raise DataError(f"{what}: {bare} samples have an empty name; expected a name for every owner")
     return names

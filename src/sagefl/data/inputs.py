@@ -6,7 +6,7 @@ whatever moves, deals or sends samples handles one array; what a model is given 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -150,3 +150,51 @@ def _plain(what: str, given: Any) -> Inputs:
 
 
 _PIXELS = ("uint8", "float32")
+
+
+def alike(train: Inputs, test: Inputs) -> tuple[Inputs, Inputs]:
+    """Both splits with their arrays in the order of the training split's, and whole numbers as wide as the wider's.
+
+    What differs in any other way stays as it is, for `Dataset` to refuse.
+    """
+    if train.dtype == test.dtype:
+        return train, test
+    parts, others = (record_parts(x.dtype, x.shape[1:]) for x in (train, test))
+    there = {part.name: part for part in others}
+    if there.keys() != {part.name for part in parts}:
+        return train, test
+    kinds = {part.name: _wider(part.dtype, there[part.name].dtype) for part in parts}
+    if None in kinds.values():
+        return train, test
+    return _cast(train, parts, kinds), _cast(test, [there[part.name] for part in parts], kinds)
+
+
+def _wider(one: np.dtype[Any], other: np.dtype[Any]) -> np.dtype[Any] | None:
+    """The type that holds both; None if they differ in more than the width of signed whole numbers."""
+    if one == other:
+        return one
+    return np.promote_types(one, other) if one.kind == other.kind == "i" else None
+
+
+def _cast(x: Inputs, parts: Sequence[RecordPart], kinds: Mapping[str, Any]) -> Inputs:
+    if x.dtype.fields is None:
+        return x.astype(kinds[""], copy=False)
+    made = np.empty(len(x), [(part.name, kinds[part.name], part.shape) for part in parts])
+    for part in parts:
+        made[part.name] = x[part.name]
+    return made
+
+
+def as_text(what: str, x: NDArray[Any], expected: str) -> NDArray[Any]:
+    """Words as text: bytes are decoded, objects that are all text become an array of it; numbers stay as they are."""
+    if x.dtype == object:  # as a column of a table comes
+        odd = (i for i, word in enumerate(x.ravel()) if not isinstance(word, str))
+        if (at := next(odd, None)) is not None:
+            raise DataError(f"{what} {x.ravel()[at]!r:.40} for sample {at}; expected {expected} for every sample")
+        return x.astype(str)
+    if x.dtype.kind == "S":
+        try:
+            return np.char.decode(x, "utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{what} bytes that are no UTF-8 ({error.reason}); expected text") from None
+    return x

@@ -67,11 +67,13 @@ def from_table(reference: str) -> Dataset:
     if scale != "none":
         x = (x - x[~test].mean(axis=0)) / np.maximum(x[~test].std(axis=0), 1e-12)
     y = _targets(table[label])
+    classes = len(np.unique(y)) if y.dtype.kind == "U" else None  # of words: some may stand in test rows only
     if owner is None:
-        return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test])
+        return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test], classes)
     whose = table[owner].cast(str).to_numpy().astype(str)
     tested = None if split is None else whose[test]  # rows drawn at random need not hold some of everybody
-    return Dataset.from_arrays(reference, x[~test], y[~test], x[test], y[test], owners=whose[~test], owners_test=tested)
+    arrays = (x[~test], y[~test], x[test], y[test])
+    return Dataset.from_arrays(reference, *arrays, classes, owners=whose[~test], owners_test=tested)
 
 
 def _missing(column: pl.Series) -> int:
@@ -154,7 +156,7 @@ def _numbers(column: pl.Series, name: str) -> NDArray[np.float64]:
 
 
 def _targets(column: pl.Series) -> NDArray[Any]:
-    """Numbers as they are; words numbered in sorted order."""
-    if column.dtype.is_numeric():
+    """Numbers and booleans as they are, and words."""
+    if column.dtype.is_numeric() or str(column.dtype) == "Boolean":
         return column.cast(float).to_numpy() if column.dtype.is_decimal() else column.to_numpy()
-    return np.unique(column.cast(str).to_numpy().astype(str), return_inverse=True)[1].astype(np.int64)
+    return column.cast(str).to_numpy().astype(str)

@@ -1,4 +1,4 @@
-"""What is to be learnt: classes, or real numbers. Whole numbers are classes, floats are values, unless told otherwise.
+"""What is to be learnt: classes (words, whole numbers), or real numbers (floats), unless told otherwise.
 
 Classes are an `int64` vector in `0 .. classes - 1`. Values are `float32`, samples x outputs. Errors of values are
 clipped where certificates need losses that are bounded: at twice the mean distance of the training targets from their
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import DataError
-from .inputs import as_array, describe
+from .inputs import as_array, as_text, describe
 
 TaskKind = Literal["classification", "regression"]
 Labels: TypeAlias = NDArray[np.int64]
@@ -27,14 +27,54 @@ def task_of(y: NDArray[Any]) -> TaskKind:
     return "regression" if y.dtype.kind == "f" else "classification"
 
 
+_EXPECTED = "words or whole numbers from 0 (classes), or floats (regression)"
+
+
+def _array(what: str, given: ArrayLike) -> NDArray[Any]:
+    return as_array(what, given, "ragged; expected one target, or as many numbers, for every sample")
+
+
+def words_numbered(
+    name: str, train: ArrayLike, test: ArrayLike, classes: int | None = None
+) -> tuple[Labels, Labels, tuple[str, ...]] | None:
+    """Both splits' labels by number and the words that they were, in sorted order; None if they are numbers."""
+    splits = {f"{name}: {split}": y for split, y in (("train_y", train), ("test_y", test))}
+    found = [_words(what, _array(what, y)) for what, y in splits.items()]
+    if not any(y.dtype.kind == "U" for y in found):
+        return None
+    if not all(y.dtype.kind == "U" for y in found):
+        raise DataError(
+            f"{name}: train_y is {describe(found[0])} and test_y {describe(found[1])}; expected words in both, or "
+            "numbers in both"
+        )
+    known = np.union1d(*found)
+    if classes is None and len(strange := np.setdiff1d(found[1], found[0])):
+        raise DataError(
+            f"{name}: test_y has label {str(strange[0])!r} and train_y has not; expected the same classes in both. If "
+            f"they are meant, give their number: classes = {len(known)}, an array of the file or an argument of "
+            "Dataset.from_arrays"
+        )
+    numbers = [np.searchsorted(known, y).astype(np.int64) for y in found]
+    return numbers[0], numbers[1], tuple(map(str, known.tolist()))
+
+
+def _words(what: str, y: NDArray[Any]) -> NDArray[Any]:
+    """Labels as a vector of text if they are words, else as they are."""
+    if y.dtype.kind not in "OSU":
+        return y
+    text = as_text(f"{what} holds", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, "a word")
+    if text.ndim != 1:
+        raise DataError(f"{what} is {describe(y)}; expected one word for every sample")
+    if bare := int((np.char.strip(text) == "").sum()):
+        raise DataError(f"{what}: {bare} samples have an empty label; expected a word for every sample")
+    return text
+
+
 def as_targets(what: str, given: ArrayLike, task: TaskKind | None = None) -> NDArray[Any]:
     """A user's targets as `Dataset` keeps them: a column is a vector of labels, a vector of floats a column."""
-    y = as_array(what, given, "ragged; expected one target, or as many numbers, for every sample")
-    if y.dtype.kind not in "fiu":
-        words = ": number words, in both splits alike" if y.dtype.kind in "UOS" else ""
-        raise DataError(
-            f"{what} is {describe(y)}; expected whole numbers from 0 (classes) or floats (regression){words}"
-        )
+    y = _array(what, given)
+    if y.dtype.kind not in "fiub":
+        raise DataError(f"{what} is {describe(y)}; expected {_EXPECTED}")
     if (task or task_of(y)) == "regression":
         values = y.astype(np.float32, copy=False)
         return values[:, None] if values.ndim == 1 else values
