@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_owners_may_be_numbers_and_names_and_targets_decimals(table: str) -> Non
         ("holes.csv?label=b", r"holes\.csv: 1 value is missing in 'a'; fill it, or leave the row out"),
         ("t.csv?label=price&scale=no", "asks for scale 'no'; expected standard or none"),
         ("semicolons.csv", "no column 'label': its fields must be separated by commas; it has a;label"),
+        ("odd.csv?label=b", "'a' holds dates or times, such as 1.2.2024; turn them into numbers"),
         ("lists.parquet?label=b", r"'a' holds List.*; expected a number or a word in every row"),
         ("words.csv?label=b", "'a' holds numbers, but 'n/a' in row 3; correct it, or leave the row out"),
         ("words.csv?label=a", "'a' holds numbers, but 'n/a' in row 3; correct it, or leave the row out"),
@@ -95,6 +97,7 @@ def test_what_does_not_fit_is_said(table: str, name: str, complaint: str) -> Non
     Path("nan.csv").write_text("a,b\n1,2\nNaN,3\ninf,3\n")
     Path("holes.csv").write_text("a,b\n1,2\n,3\n")
     Path("semicolons.csv").write_text("a;label\n1;2\n")
+    Path("odd.csv").write_text("a,b\nunknown,1\n1.2.2024,2\n2.2.2024,3\n")
     Path("words.csv").write_text("a,b\n1,2\n2,3\nn/a,3\n")
     pl.DataFrame({"a": [[1], [2]], "b": [0, 1]}).write_parquet("lists.parquet")
     with pytest.raises(DataError, match=complaint):
@@ -105,3 +108,44 @@ def test_the_excerpt_of_speeches_is_there_and_its_owners_have_names() -> None:
     data = load("sotu-mini")
     assert (data.classes, data.input_shape, len(data.owner_names or ())) == (33, (32,), 12)
     assert np.bincount(data.owners).tolist() == [400] * 12
+
+
+DAYS = pl.date_range(pl.date(2024, 1, 28), pl.date(2024, 1, 28) + pl.duration(days=ROWS - 1), eager=True)
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    "times",
+    [
+        DAYS,
+        DAYS.cast(pl.Datetime("us", "UTC")),
+        DAYS.cast(pl.Datetime("ms")) - DAYS.cast(pl.Datetime("ms"))[0],
+        pl.Series([None] * ROWS, dtype=pl.Time).fill_null(pl.time(12, 30)),
+        *(
+            DAYS.cast(pl.Datetime("us")).dt.strftime(f)
+            for f in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M", "%H:%M")
+        ),
+    ],
+    ids=lambda times: f"{times.dtype}-{times[1]}",
+)
+def test_dates_and_times_are_refused_as_features_and_labels_but_may_name_owners(times: pl.Series) -> None:
+    path = Path("sold.csv" if times.dtype == pl.String else "sold.parquet")
+    table = FRAME.with_columns(sold=times)
+    table.write_csv(path) if path.suffix == ".csv" else table.write_parquet(path)
+    told = rf"'sold' holds dates or times, such as {re.escape(str(times[0]))}; turn them into numbers, such as days"
+    for asked in ("label=price", "label=sold&features=rooms"):
+        with pytest.raises(DataError, match=told):
+            load(f"{path}?{asked}")
+    assert load(f"{path}?label=price&features=rooms").input_shape == (1,)
+    asked = f"{path}?label=price&features=rooms&owner=sold"
+    if times.dtype == pl.Duration:  # there is no text for it
+        with pytest.raises(DataError, match=told):
+            load(asked)
+    else:
+        assert load(asked).owner_names is not None
+
+
+def test_codes_that_look_a_little_like_dates_are_words(table: str) -> None:
+    codes = [("1-2-3", "10/12", "2024-01", "12:30-13:00", "v2024-01-03")[k % 5] for k in range(ROWS)]
+    FRAME.with_columns(code=pl.Series(codes)).write_csv(table)
+    assert load(f"{table}?label=price&features=code").input_shape == (5,)

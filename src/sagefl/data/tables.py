@@ -27,6 +27,8 @@ SUFFIXES = (".csv", ".parquet")
 SCALES = ("standard", "none")
 OPTIONS = ("label", "owner", "split", "features", "scale")
 MOST_WORDS = 100  # different words in a column of features
+DATE = r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}"
+TIMES = rf"^((({DATE})([T ].*)?)|\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?)$"  # dates and times of day, as CSV has them
 HELD_OUT = 5  # one row in so many is for testing
 
 
@@ -82,10 +84,19 @@ def _missing(column: pl.Series) -> int:
 
 
 def _check_kind(column: pl.Series, name: str, *, names: bool) -> None:
-    """Refuse lists, and numbers among which a few words stand: every number would be a word, and a class of its own."""
+    """Refuse lists, dates, and numbers among which a few words stand: each would be a word, and a class of its own."""
     if column.dtype.is_nested():
         raise DataError(f"{name}: {column.name!r} holds {column.dtype}; expected a number or a word in every row")
-    if names or str(column.dtype) != "String":
+    if names and not str(column.dtype).startswith("Duration"):  # which no text stands for
+        return
+    text = str(column.dtype) == "String"
+    times = column.filter(column.str.contains(TIMES)) if text else column
+    if column.dtype.is_temporal() or (text and 2 * len(times) > len(column)):
+        raise DataError(
+            f"{name}: {column.name!r} holds dates or times, such as {times[0]}; turn them into numbers, such as days "
+            "since the first, or leave the column out with features=..."
+        )
+    if not text:
         return
     numbers = column.cast(float, strict=False)
     plain = numbers.is_finite().fill_null(False)
