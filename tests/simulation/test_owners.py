@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def test_an_edge_list_that_names_nobody_is_refused(line: str, complaint: str, tm
         World.build(config("text", topology={"kind": "file", "file": str(tmp_path / "edges.txt")}))
 
 
+def ticks(found: Scouting) -> list[str]:
+    """What clients are called beside the map."""
+    return sorted(label.get_text() for label in found.plot().axes[0].get_yticklabels())
+
+
 def test_a_scout_and_a_refusal_call_clients_by_their_names(tmp_path: Path) -> None:
     world = World.build(config("text", rounds=4))
     engine = Sequential(world, LocalTraining())
@@ -78,6 +84,11 @@ def test_a_scout_and_a_refusal_call_clients_by_their_names(tmp_path: Path) -> No
     engine.close()
     found = Scouting(judge(pilot, 4), "four speakers", nanmean(pilot.answers, 2), pilot)
     assert read_sheet(found.write(tmp_path))["names"] == ["ada", "bob", "cleo", "dan"]
+    assert ticks(found) == ["ada", "bob", "cleo", "dan"]
+    odd = replace(found, pilot=replace(pilot, names=("$ada$ of Ouagadougou", "bob", "cleo", "dan")))
+    assert ticks(odd)[0] == r"\$ada\$ of Ouagad…"
+    odd.plot(tmp_path / "map.png")  # and no formula
+    assert ticks(replace(found, pilot=replace(pilot, names=None))) == ["0", "1", "2", "3"]
     lonely = Dataset.from_arrays("lonely", IMAGES, LABELS, IMAGES, LABELS, owners=OWNERS)
     with pytest.raises(ValueError, match="client ada has a single training sample"):
         World.build(config("batchnorm", data={"anchor": 0.49, "eval": 0.5}), lonely)

@@ -14,7 +14,7 @@ from made_runs import make_run
 from typer.testing import CliRunner
 from watched_pages import Served, Watched
 
-from sagefl.api.scouting import Scouting
+from sagefl.api.scouting import Scouting, scout_runs
 from sagefl.cli import app
 from sagefl.runs.files import RunError
 from sagefl.runs.findings import known, read_sheet
@@ -96,7 +96,7 @@ def test_recorded_losses_are_judged_run_by_run_and_nodes_together(tmp_path: Path
     assert whole["sentence"].startswith("Choose, with")
     assert whole["groups"] == GROUPS.tolist()
     assert whole["arms"] == []
-    assert whole["names"] is None
+    assert "names" not in whole
     assert [sum(risk is not None for risk in row) for row in nodes["map"]] == [0, 0, 7, 0, 0, 7, 0, 0]
     assert str(tmp_path) not in json.dumps(whole)
 
@@ -105,6 +105,13 @@ def test_groups_are_told_by_the_names_of_their_clients(serve: Serve, watch: Watc
     path = make_run(tmp_path / "run", method="rg", rounds=2).path
     record_answers(path, list(range(8)))
     write_names(path, ["Ahr", "Bode", "Chiem", "Donau", "Eder", "Fulda", "Glan", "Havel"])
+    found = scout_runs([path])
+    assert found.document()["names"][:2] == ["Ahr", "Bode"]
+    drawn = found.plot().axes[0]
+    by_group = ["Ahr", "Chiem", "Eder", "Glan", "Bode", "Donau", "Fulda", "Havel"]
+    assert [[t.get_text() for t in ticks] for ticks in (drawn.get_xticklabels(), drawn.get_yticklabels())] == 2 * [
+        by_group
+    ]
     page = watch().open(serve(tmp_path).address + "#view=scout")
     page.wait_for_selector("#scout-map svg")
     told = page.locator("#scout-groups li").all_inner_texts()

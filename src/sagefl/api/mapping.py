@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .scouting import Scouting
 
 TITLE = "Everybody's error on everybody's samples"
+LONGEST = 16  # letters of a name beside the map
 INKS = ("#999999", "#0072B2", "#D55E00")  # of the arms
 
 
@@ -65,8 +66,9 @@ def paint_map(axes: Any, scouting: Scouting) -> None:
         axes.add_patch(
             Rectangle((start - 0.5, start - 0.5), size, size, fill=False, edgecolor="#D55E00", linewidth=1.6)
         )
-    names = [str(k) for k in order] if len(order) <= 24 else []
-    axes.set_xticks(range(len(names)), names, fontsize=6.5)
+    called = scouting.names or tuple(map(str, range(len(order))))
+    names = [_short(called[k]) for k in order] if len(order) <= 24 else []
+    axes.set_xticks(range(len(names)), names, fontsize=6.5, rotation=0 if scouting.names is None else 90)
     axes.set_yticks(range(len(names)), names, fontsize=6.5)
     axes.set(xlabel="whose model", ylabel="on whose samples")
     axes.grid(False)
@@ -76,6 +78,11 @@ def paint_map(axes: Any, scouting: Scouting) -> None:
     bar.set_label("error", color=INK)
     bar.outline.set_visible(False)
     axes.set_title("whose model errs on whose samples", fontsize=9)
+
+
+def _short(name: str) -> str:
+    """What fits beside a row; a dollar would begin a formula."""
+    return (name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…").replace("$", r"\$")
 
 
 def paint_arms(axes: Any, scouting: Scouting) -> None:

@@ -74,7 +74,7 @@ def scout_world(
 def scout_runs(folders: Sequence[Path]) -> Scouting:
     """Judge by the losses that a run, or several nodes, recorded."""
     seen = find_in_runs(folders)
-    return Scouting(seen.found, seen.source, seen.risks, counts=seen.counts)
+    return Scouting(seen.found, seen.source, seen.risks, counts=seen.counts, recorded_names=seen.names)
 
 
 class Scouting(ScoutFinding):

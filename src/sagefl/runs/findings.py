@@ -18,6 +18,7 @@ import numpy.typing as npt
 from .files import RunError, folders_in
 from .intervals import estimate, mean_interval
 from .kinship import nanmean
+from .names import Names
 from .recorded_answers import recorded_answers
 from .scouting import Need, Pilot, Scouted, ScoutVerdict, judge_answers
 
@@ -35,6 +36,12 @@ class ScoutFinding:
     risks: npt.NDArray[np.float64]  # [receiver, peer]: everybody's error on everybody's samples, NaN where unknown
     pilot: Pilot | None = None
     counts: npt.NDArray[np.int64] | None = None  # [receiver, peer]: on how many samples; None: unknown
+    recorded_names: Names | None = None  # what the clients of a recorded run are called
+
+    @property
+    def names(self) -> Names | None:
+        """What clients are called; None if they have numbers only."""
+        return self.recorded_names if self.pilot is None else self.pilot.names
 
     def intervals(self) -> list[list[tuple[float, float] | None]] | None:
         """Of every pair's risk, 95 % each, by Hoeffding's inequality; None where nothing is known."""
@@ -60,8 +67,8 @@ class ScoutFinding:
                 "accuracy": {name: float(getattr(p, name).mean()) for name in ARMS.values()},
             }
             document["cost"] = p.cost._asdict()
-            if p.names is not None:
-                document["names"] = list(p.names)
+        if self.names is not None:
+            document["names"] = list(self.names)
         return document
 
     def sheet(self) -> dict[str, Any]:
@@ -119,7 +126,8 @@ def find_in_runs(folders: Sequence[Path], source: str | None = None) -> ScoutFin
     """Judge by the losses that a run, or several nodes, recorded."""
     held = recorded_answers(folders)
     found = judge_answers(held.answers, held.harm, held.first_round)
-    return ScoutFinding(found, source or held.source, nanmean(held.answers, 2), counts=known(held.answers))
+    risks = nanmean(held.answers, 2)
+    return ScoutFinding(found, source or held.source, risks, counts=known(held.answers), recorded_names=held.names)
 
 
 def known(answers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64] | None:

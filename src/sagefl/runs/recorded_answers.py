@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..errors import UsageError
 from .files import RunError
 from .losses import Recorded, read_losses
+from .names import FILE, Names, read_names
 from .rundir import RunDirectory, runs_below
 
 LOOKED = 10  # the last so many rounds that recorded anything are put together
@@ -24,6 +25,7 @@ class RecordedAnswers(NamedTuple):
     first_round: int  # the earliest one in it, from 1
     harm: float | None  # what mixing cost in the last evaluation, as a share of the clients' own samples
     source: str
+    names: Names | None = None  # what the clients are called
 
 
 def recorded_answers(folders: Sequence[Path]) -> RecordedAnswers:
@@ -50,7 +52,15 @@ def recorded_answers(folders: Sequence[Path]) -> RecordedAnswers:
     for (client, peer), row in rows.items():
         answers[client, peer, : len(row)] = row
     said = str(found[0]) if len(found) == 1 else f"{len(found)} folders"
-    return RecordedAnswers(answers, min(round for round, _ in records), _harm(found), said)
+    return RecordedAnswers(answers, min(round for round, _ in records), _harm(found), said, _names(found, clients))
+
+
+def _names(found: Sequence[Path], clients: int) -> Names | None:
+    """What the first so many clients of a run are called; None for numbers, and where several nodes are looked at."""
+    if len(found) > 1 or not (found[0] / FILE).is_file():
+        return None
+    names = read_names(found[0], RunDirectory(found[0]).config.clients)
+    return None if names is None else names[:clients]
 
 
 def _harm(found: Sequence[Path]) -> float | None:

@@ -14,7 +14,6 @@ from typing import Any
 from ..runs.files import RunError
 from ..runs.findings import find_in_runs, read_sheet, sheets_below
 from ..runs.losses import first_losses, read_losses
-from ..runs.names import read_names
 from .plain import plain
 from .shelf import READING_ERRORS, FileCache, Run, Shelf
 
@@ -67,8 +66,7 @@ def _recorded(label: str, runs: Sequence[Run]) -> Offer:
     config, folders = runs[0].config, [run.path for run in runs]
 
     def sheet() -> dict[str, Any]:
-        names = read_names(folders[0], config.clients) if len(folders) == 1 else None
-        return find_in_runs(folders, config.described()).sheet() | {"names": names}
+        return find_in_runs(folders, config.described()).sheet()
 
     return Offer(_id(folders), label, version, sheet)
 
