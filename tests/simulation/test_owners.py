@@ -25,6 +25,7 @@ from sagefl.runs.scouting import judge
 from sagefl.simulation.engines import Sequential
 from sagefl.simulation.pilot import run_pilot
 from sagefl.simulation.world import World
+from sagefl.topology import build
 from sagefl.view.shelf import Shelf
 from sagefl.view.unfolding import unfold
 from sagefl.view.world import world as drawn
@@ -55,6 +56,20 @@ def test_names_are_in_edge_lists_tables_summary_and_on_the_page(ring: dict[str, 
     assert (told["name"], told["peers"]) == ("bob", ["ada", "cleo"])
     assert told["chosen"][0] in ("ada", "cleo")
     assert f"Pull {told['chosen'][0]}" in told["conclusion"]
+
+
+def test_names_with_commas_stand_in_quotes(tmp_path: Path) -> None:
+    edges = tmp_path / "edges.txt"
+    edges.write_text(
+        '"Smith, ""Al"" J.", bob # a pair\n"Ward #3",bob\n5" pipe, bob # "a", b\n# nobody, "nowhere\n"bob","0 to 1"\n',
+        "utf-8",
+    )
+    names = ("bob", 'Smith, "Al" J.', "Ward #3", "0 to 1", '5" pipe')
+    graph = build("file", 5, 0, path=edges, names=names)
+    assert graph.neighbours(0).tolist() == [1, 2, 3, 4]
+    edges.write_text("Smith, Al, bob\n", "utf-8")
+    with pytest.raises(SageflError, match="or two owners, 'a,b', got 'Smith Al bob'"):
+        build("file", 5, 0, path=edges, names=names)
 
 
 @pytest.mark.parametrize(

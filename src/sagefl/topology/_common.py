@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import math
+import re
 from collections.abc import Iterator
 from numbers import Integral, Real
 from os import PathLike
@@ -17,6 +19,7 @@ from ..errors import SageflError
 Seed: TypeAlias = int | tuple[int, ...]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+QUOTED = re.compile(r'((?:^|,)\s*"(?:[^"]|"")*")|#.*')  # a field in quotes, which is kept, or a comment
 
 
 class TopologyError(SageflError, ValueError):
@@ -57,7 +60,8 @@ def numbered_fields(
 ) -> Iterator[tuple[int, list[str]]]:
     """The lines of a text file as `(line number, fields)`, split at commas and blanks, without # comments.
 
-    With `commas_first` blanks split only lines without commas, so that names may hold some.
+    With `commas_first` blanks split only lines without commas, so that names may hold some, and a name in double
+    quotes may hold commas and #.
     """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -67,9 +71,9 @@ def numbered_fields(
     except UnicodeDecodeError as problem:
         raise TopologyError(f"the {what} {str(path)!r} is not UTF-8 text: {problem}") from problem
     for line, content in enumerate(text.splitlines(), start=1):
-        kept = content.split("#", 1)[0]
+        kept = QUOTED.sub(r"\1", content) if commas_first else content.split("#", 1)[0]
         if commas_first and "," in kept:
-            yield line, [field.strip() for field in kept.split(",")]
+            yield line, [field.strip() for field in next(csv.reader([kept], skipinitialspace=True))]
             continue
         fields = kept.replace(",", " ").split()
         if fields:

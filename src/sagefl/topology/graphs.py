@@ -173,7 +173,7 @@ def build(kind: str, clients: int, seed: int, *, connected: bool | None = None, 
       makes a ring; a side of 2 has single edges where the wrap would double them
     - `complete`: no options; the number of edges grows with the square of clients
     - `file`: `path` of an edge list with one `a b` or `a,b` per line, clients numbered from 0 or, where they have
-      `names`, by name, # comments; repeated edges count once
+      `names`, by name (in quotes if it has a comma), # comments; repeated edges count once
 
     By default graphs must be connected, except for `file`, where clients may be isolated. `connected=False` takes the
     first draw as it is. A single client is one isolated node of any kind.
