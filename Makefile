@@ -13,7 +13,7 @@ alive = (while sleep 5; do printf .; done) & dots=$$!; $(1); status=$$?; kill $$
 # Tests start hundreds of short processes: keep compiled files, also where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow test-lowest test-neighbours lint types unit lock docs setup bench clean
+.PHONY: demo test test-slow test-root test-lowest test-neighbours lint types unit lock docs setup bench clean
 
 setup: $(STAMP)
 
@@ -53,6 +53,10 @@ unit: setup
 
 test-slow: setup
 	$(BIN)/pytest -m slow --timeout 1800 -n auto --maxprocesses 4 --dist loadfile
+
+test-root: setup # tests that cut networks and fill disks of their own, and are skipped for anybody but root
+	$(BIN)/pytest --timeout 1800 tests/node/test_network_partition.py tests/node/test_chaos.py \
+		tests/node/test_members.py::test_a_full_disk_with_the_log_on_it_stops_nothing_and_readiness_says_so
 
 test-lowest: # the oldest versions that pyproject.toml allows, in build/lowest; torch as in constraints.txt
 	PYTHON=$(PYTHON) tools/lowest.sh build/lowest

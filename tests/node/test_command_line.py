@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from sagefl.cli import app
 from sagefl.node.config import NodeConfig
 from sagefl.node.identity import Identity
+from sagefl.node.registry import Registry
 from sagefl.node.swarm import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,16 @@ def test_init_makes_identities_and_revoke_unmakes_them(tmp_path: Path) -> None:
     assert gone.exit_code == 0, gone.output
     shutil.copy(tmp_path / "authority" / "revoked.pem", tmp_path / "south" / "revoked.pem")
     assert len(Identity.load(tmp_path / "south").revoked()) == 1
+
+
+def test_init_makes_nobody_whom_the_keeper_would_not_know(tmp_path: Path) -> None:
+    Registry.create(tmp_path, "127.0.0.1:7440")
+    before = sorted(tmp_path.rglob("*"))
+    told = runner.invoke(app, ["node", "init", str(tmp_path), "west", "east"])
+    assert told.exit_code == 2
+    assert f"who would not know west: sagefl node invite {tmp_path} west lets it in" in " ".join(told.output.split())
+    assert sorted(tmp_path.rglob("*")) == before
+    assert runner.invoke(app, ["node", "invite", str(tmp_path), "west"]).exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["revoke", "renew"])

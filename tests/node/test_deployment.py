@@ -34,7 +34,17 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 def test_workflows_are_what_a_forge_can_read_and_call_targets_that_exist(file: Path) -> None:
     passes(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", file)
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
-    assert set(re.findall(r"run: make ([\w-]+)", file.read_text())) <= targets
+    assert set(re.findall(r"run: .*\bmake ([\w-]+)", file.read_text())) <= targets
+
+
+def test_what_is_skipped_without_root_is_run_with_it_once_a_week() -> None:
+    (recipe,) = re.findall(r"^test-root:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    named = re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", recipe)
+    assert all(f"def {test}" in (ROOT / file).read_text() for file, test in named)
+    need = re.compile(r"needs[ ]root|^from network[ ]import", re.M)
+    found = {path for path in (ROOT / "tests").rglob("test_*.py") if need.search(path.read_text(encoding="utf-8"))}
+    assert {ROOT / file for file, _ in named} == found
+    assert "make test-root" in (ROOT / ".github" / "workflows" / "slow.yml").read_text()
 
 
 def test_workflows_try_every_python_that_the_package_claims() -> None:

@@ -24,7 +24,7 @@ from cryptography import x509
 from federation import SETTINGS, in_thread, tiny, tiny_arrays
 from hypothesis import given
 from hypothesis import strategies as st
-from test_members import until
+from processes import until
 from typer.testing import CliRunner
 
 from sagefl.cli import app

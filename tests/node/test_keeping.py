@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from processes import until
 from test_joining import Kept, kept, running
-from test_members import until
 
 from sagefl.node import joining, keeper
 from sagefl.node.config import NodeConfig

@@ -1,7 +1,7 @@
 """Against its own members: floods, calls without a message, poison, drips, full disks and stalled readers.
 
-Attackers have valid certificates. Those that flood or poison are processes of their own, those that are merely slow are
-services inside the test; nodes are processes where the process matters.
+Attackers have valid certificates. Those that flood or poison are processes of their own, and so are their victims;
+those that are merely slow are services inside the test.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -28,22 +27,16 @@ import pytest
 from attackers import LASTING, attack, channel, peer
 from cryptography import x509
 from federation import Federation, tiny_arrays
+from processes import Left, blamed, connections, lived, round_of, running, start, until
 from test_faults import MALLORY, Base
 
 from sagefl.node.client import PeerClient, ask_health
+from sagefl.node.config import NodeConfig
+from sagefl.node.doors import UNKNOWN
 from sagefl.node.errors import Fault
-from sagefl.node.loop import Node
 from sagefl.node.service import PeerService
 from sagefl.node.status import read_status
 from sagefl.selection.scoring import LABEL_ERRORS
-
-
-def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-
 
 # Floods -------------------------------------------------------------------------------------------------------------
 
@@ -52,6 +45,8 @@ def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
 # time slice of the scheduler (3 to 10 ms) though the node does nothing wrong.
 FLOOR = 0.01
 TURNS = 5
+# A node that has trained once, and answers until it is stopped.
+STANDING: dict[str, Any] = {"rounds": 1, "exchange": {"linger": None, "deadline": 0.2}}
 
 
 def _latencies(federation: Federation, count: int = 40) -> list[float]:
@@ -84,17 +79,9 @@ def test_calls_without_a_message_hold_up_nobody_else_and_name_their_maker(
     """32 calls on 4 connections that never send anything, again and again, against a node in a process of its own."""
     known = ("alice",) if who == "a stranger" else ("alice", "mallory")
     limits = {"open_seconds": 0.5, "calls_at_once": 4}
-    process = _start(
-        config("bob", known, limits=limits, rounds=1, exchange={"linger": None, "deadline": 0.2}),
-        stdout=subprocess.DEVNULL,
-    )
     kind = {"a stranger": "refused-not-a-neighbour", "revoked": "refused-revoked", "a neighbour": "half-open"}[who]
-
-    def blamed() -> int:
-        return _blamed(federation, "bob").count((kind, "mallory"))
-
-    try:
-        until(lambda: _round(federation, "bob") == 1)
+    home = federation.home / "runs" / "bob"
+    with running(config("bob", known, limits=limits, **STANDING)):
         if who == "revoked":
             certificate = x509.load_pem_x509_certificate((federation.home / "mallory" / "node.pem").read_bytes())
             shutil.copy(federation.authority.revoke(certificate), federation.home / "bob" / "revoked.pem")
@@ -105,26 +92,13 @@ def test_calls_without_a_message_hold_up_nobody_else_and_name_their_maker(
                 time.sleep(2 * limits["open_seconds"])  # whatever it has open is over
                 idle.append(_calls(federation))
                 attacker.send_signal(signal.SIGCONT)
-                enough = max(blamed() + 1, 8)
-                until(lambda enough=enough: blamed() >= enough)
+                enough = max(blamed(home)[kind, "mallory"] + 1, 8)
+                until(lambda enough=enough: blamed(home)[kind, "mallory"] >= enough)
                 busy.append(_calls(federation))
-        assert not [
-            event for event, peer in _blamed(federation, "bob") if peer == "alice" and event != "fault-no-answer"
-        ]
+        assert {event for event, peer in blamed(home) if peer == "alice"} <= {"fault-no-answer"}
         for call in ("probe", "health"):
             times = [under[call] / max(alone[call], FLOOR / 5) for alone, under in zip(idle, busy, strict=True)]
             assert median(times) <= 5, (call, idle, busy)
-        process.terminate()
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait(30)
-
-
-def _blamed(federation: Federation, name: str) -> list[tuple[str, str]]:
-    """(event, whose) of everything in a node's log that names somebody."""
-    lines = (federation.home / "runs" / name / "events.log").read_text(encoding="utf-8").splitlines()
-    return [(event["event"], event["peer"]) for event in map(json.loads, lines) if "peer" in event]
 
 
 READY = grpc.ChannelConnectivity.READY
@@ -140,30 +114,37 @@ def _call_once(federation: Federation, states: list[grpc.ChannelConnectivity]) -
     return own
 
 
-def test_two_hundred_connections_of_a_stranger_are_hung_up(federation: Federation) -> None:
-    with federation.honest("bob", ("alice",), limits=QUIET) as bob:
-        with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
-            until(lambda: bob.journal.counts[("refused-not-a-neighbour", "mallory")] >= 200)
+def test_two_hundred_connections_of_a_stranger_are_hung_up(federation: Federation, config: Callable[..., Path]) -> None:
+    home, address = federation.home / "runs" / "bob", federation.addresses["bob"]
+    with running(config("bob", ("alice",), limits=QUIET, **STANDING)):
+        with attack("connections", federation.home / "mallory", address, "bob") as attacker:
+            until(lambda: blamed(home)["refused-not-a-neighbour", "mallory"] >= 200)
             assert _latencies(federation, 20)
-        assert len(bob.gate.doors._who) <= 4
+            attacker.send_signal(signal.SIGSTOP)  # so that it closes none itself
+            until(lambda: connections(address) <= UNKNOWN)
         states: list[grpc.ChannelConnectivity] = []
         with _call_once(federation, states):
             until(lambda: READY in states and states[-1] != READY)
 
 
-def test_a_neighbours_connections_are_capped_and_the_others_served(federation: Federation) -> None:
-    with federation.honest("bob", ("alice", "mallory"), limits=QUIET) as bob:
-        most = bob.config.limits.connections
+def test_a_neighbours_connections_are_capped_and_the_others_served(
+    federation: Federation, config: Callable[..., Path]
+) -> None:
+    home, address = federation.home / "runs" / "bob", federation.addresses["bob"]
+    path = config("bob", ("alice", "mallory"), limits=QUIET, **STANDING)
+    most = NodeConfig.read(path).limits.connections
+    with running(path):
         states: list[list[grpc.ChannelConnectivity]] = [[] for _ in range(most + 1)]
         with ExitStack() as held:
             for each in states:
                 held.enter_context(_call_once(federation, each))
             until(lambda: READY in states[0] and states[0][-1] != READY)  # the oldest
             until(lambda: all(each[-1:] == [READY] for each in states[1:]))
-        with attack("connections", federation.home / "mallory", federation.addresses["bob"], "bob"):
-            until(lambda: bob.journal.counts[("over-limit", "mallory")] >= 20)
+        with attack("connections", federation.home / "mallory", address, "bob") as attacker:
+            until(lambda: blamed(home)["over-limit", "mallory"] >= 20)
             assert _latencies(federation, 20)
-        assert sum(who == "mallory" for who in bob.gate.doors._who.values()) <= most
+            attacker.send_signal(signal.SIGSTOP)
+            until(lambda: connections(address) <= UNKNOWN + most)
 
 
 def test_whoever_connects_anew_for_every_call_is_served(federation: Federation) -> None:
@@ -223,41 +204,37 @@ POISON = {
 
 
 @pytest.fixture
-def poisoned(federation: Federation, config: Callable[..., Path]) -> Callable[..., Node]:
-    def make(case: str, **settings: Any) -> Node:
+def poisoned(federation: Federation, config: Callable[..., Path]) -> Callable[..., Left]:
+    def live(case: str, **settings: Any) -> Left:
         kind, method = POISON[case]
         with federation.honest("bob", **PATIENT), peer(kind, config("mallory", ("alice",), **ONCE, **PATIENT)):
-            alice = federation.node("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings})
-            alice.run()
-        return alice
+            return lived(config("alice", ("bob", "mallory"), rounds=6, **{**PATIENT, **method, **settings}))
 
-    return make
+    return live
 
 
 @pytest.mark.parametrize("case", POISON)
 def test_a_merge_that_does_harm_on_unseen_samples_is_taken_back_and_its_maker_left_alone(
-    poisoned: Callable[..., Node], case: str
+    poisoned: Callable[..., Left], case: str
 ) -> None:
     alice = poisoned(case, acceptance={"share": 0.2, "tolerance": 0.2})
-    decisions = alice.recorder.directory.table("decisions")
-    taken_back = decisions.filter(pl.col("rolled_back") == 1)
+    taken_back = alice.decisions.filter(pl.col("rolled_back") == 1)
     assert taken_back.height >= 1
     assert all(MALLORY in chosen for chosen in taken_back["chosen"])
     assert taken_back["merged"].to_list() == [0] * taken_back.height
     assert taken_back["digest"].to_list() == [""] * taken_back.height
-    assert alice.journal.counts[("rolled-back", "mallory")] == taken_back.height
-    assert alice.journal.counts[("rolled-back", "bob")] == 0
+    assert alice.blamed["rolled-back", "mallory"] == taken_back.height
+    assert alice.blamed["rolled-back", "bob"] == 0
     first = int(taken_back["round"][0])
-    assert MALLORY not in decisions.filter(pl.col("round") == first + 1)["peers"][0]  # left alone
-    assert decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height == 0
-    assert alice.learner.evaluate(last=True).client > 0.8
+    assert MALLORY not in alice.decisions.filter(pl.col("round") == first + 1)["peers"][0]  # left alone
+    assert alice.decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height == 0
+    assert alice.node.learner.evaluate(last=True).client > 0.8
 
 
-def test_without_the_test_the_same_poison_is_merged(poisoned: Callable[..., Node]) -> None:
+def test_without_the_test_the_same_poison_is_merged(poisoned: Callable[..., Left]) -> None:
     """The control: it is the acceptance test that keeps it out."""
     alice = poisoned("memorised anchors, chosen by probing", acceptance={"share": 0.0})
-    decisions = alice.recorder.directory.table("decisions")
-    assert decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height >= 3
+    assert alice.decisions.filter(pl.col("chosen").list.contains(MALLORY) & (pl.col("merged") > 0)).height >= 3
 
 
 def test_samples_of_the_test_are_sent_to_nobody_and_trained_on_by_nobody(federation: Federation) -> None:
@@ -326,31 +303,19 @@ def test_a_neighbour_that_drips_is_left_alone_longer_and_longer(federation: Fede
 # Real processes: signals, disks, readers ----------------------------------------------------------------------------
 
 
-def _start(path: Path, **options: Any) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-m", "sagefl.node", str(path)], env=environment, **options)
-
-
-def _round(federation: Federation, name: str) -> int:
-    try:
-        return int(read_status(federation.home / "runs" / name)["round"])
-    except Exception:
-        return -1
-
-
 def test_no_neighbour_gets_more_than_its_budget_though_the_node_is_killed(
     federation: Federation, config: Callable[..., Path]
 ) -> None:
     """256 copies of an image that differ in one pixel, to average the noise away, before and after kill -9."""
     settings = {"rounds": 1, "method": {"id": "rg"}, "exchange": {"linger": None, "deadline": 0.2}}
     privacy = {"mechanism": "k-rr", "epsilon": 1.0, "budget": 300.0}
-    path = config("bob", ("alice", "mallory"), privacy=privacy, **settings)
+    path, home = config("bob", ("alice", "mallory"), privacy=privacy, **settings), federation.home / "runs" / "bob"
     alice, mallory = (federation.client(name, "bob") for name in ("alice", "mallory"))
     copies = np.repeat(tiny_arrays()["x_train"][:2], 256, axis=0).reshape(2, 256, 1, 8, 8)
     copies[:, :, 0, 0, 0] = np.arange(256)
 
     for life in (1, 2):
-        process = _start(path, stdout=subprocess.DEVNULL)
+        process = start(path, stdout=subprocess.DEVNULL)
         try:
             until(lambda: _serves(mallory))
             digest = bytes(mallory.describe().digest)
@@ -360,11 +325,11 @@ def test_no_neighbour_gets_more_than_its_budget_though_the_node_is_killed(
                 assert len(alice.probe(LABEL_ERRORS, copies[0], digest)) == 256  # everybody has a budget of their own
             with pytest.raises(Fault, match="privacy budget of 300 towards mallory is used up"):
                 mallory.probe(LABEL_ERRORS, copies[1], digest)
-            until(lambda life=life: _blamed(federation, "bob").count(("privacy-budget", "mallory")) == life)
+            until(lambda life=life: blamed(home)["privacy-budget", "mallory"] == life)
         finally:
             process.kill()
             process.wait(30)
-    assert ("privacy-budget", "alice") not in _blamed(federation, "bob")
+    assert blamed(home)["privacy-budget", "alice"] == 0
 
 
 def _serves(client: PeerClient) -> bool:
@@ -387,9 +352,9 @@ def test_a_reader_that_stalls_stops_neither_training_nor_signals(
         except BlockingIOError:
             break
     os.set_blocking(sink, True)
-    process = _start(path, stdout=sink, stderr=sink)
+    process = start(path, stdout=sink, stderr=sink)
     try:
-        until(lambda: _round(federation, "alice") >= 10)
+        until(lambda: round_of(federation.home / "runs" / "alice") >= 10)
         process.terminate()
         assert process.wait(30) == 3
     finally:
@@ -416,7 +381,7 @@ def test_the_second_signal_ends_at_once_whatever_hangs(federation: Federation, c
         return made[0]
 
     with federation.bad("mallory", service):
-        process = _start(path, stdout=subprocess.DEVNULL)
+        process = start(path, stdout=subprocess.DEVNULL)
         try:
             until(lambda: "hanging" in made[0].calls)
             process.send_signal(signal.SIGTERM)
@@ -435,7 +400,7 @@ def test_one_signal_is_enough_though_a_neighbour_drips(federation: Federation, c
                   exchange={"deadline": 4.0, "decision": 600.0})  # fmt: skip
     asked: list[Drip] = []
     with federation.honest("bob"), federation.bad("mallory", lambda honest: asked.append(Drip(honest)) or asked[0]):
-        process = _start(path, stdout=subprocess.DEVNULL)
+        process = start(path, stdout=subprocess.DEVNULL)
         try:
             until(lambda: "Probe" in asked[0].calls)
             process.terminate()
@@ -469,7 +434,7 @@ def test_a_full_disk_with_the_log_on_it_stops_nothing_and_readiness_says_so(
     path = config("alice", ("bob",), rounds=100_000, exchange={"deadline": 0.2}, directory=str(small_disk / "run"),
                   metrics={"address": "127.0.0.1:0"})  # fmt: skip
     log = (small_disk / "log.txt").open("ab")
-    process = _start(path, stdout=log, stderr=log)
+    process = start(path, stdout=log, stderr=log)
     try:
         until(lambda: (small_disk / "run" / "status.json").is_file() and read_status(small_disk / "run")["round"] >= 2)
         with (small_disk / "ballast").open("wb", buffering=0) as ballast:

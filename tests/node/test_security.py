@@ -453,19 +453,21 @@ def test_calls_at_once_are_bounded_and_stalled_readers_are_dropped(federation: F
         identity = federation.identity("mallory")
         digest = bytes(federation.client("alice", "bob").describe().digest)
         request = wire.PullRequest(digest=digest).SerializeToString()
-        streams, channels = [], []
-        for _ in range(3):  # a connection each: the transport's own cap is per connection
-            credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
-            options = [("grpc.ssl_target_name_override", "bob"), ("grpc.use_local_subchannel_pool", 1)]
-            small = [("grpc.http2.lookahead_bytes", 64 * 1024), ("grpc.http2.bdp_probe", 0)]
-            channel = grpc.secure_channel(federation.addresses["bob"], credentials, options + small)
-            stream = channel.unary_stream("/sagefl.node.v1.Peer/Pull")(request, timeout=600)
-            streams.append(stream)
-            channels.append(channel)
-            if len(streams) < 3:
-                next(stream)  # it is under way; then nothing is read any more
+        credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
+        options = [
+            ("grpc.ssl_target_name_override", "bob"), ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.http2.lookahead_bytes", 64 * 1024), ("grpc.http2.bdp_probe", 0),
+        ]  # fmt: skip
+        # A connection each: the transport's own cap is per connection.
+        channels = [grpc.secure_channel(federation.addresses["bob"], credentials, options) for _ in range(3)]
+        for channel in channels:  # however long handshakes take: streams are timed from their call on
+            grpc.channel_ready_future(channel).result(60)
+        pulls = [channel.unary_stream("/sagefl.node.v1.Peer/Pull") for channel in channels]
+        stalled = [pull(request, timeout=600) for pull in pulls[:2]]
+        for stream in stalled:
+            next(stream)  # it is under way; then nothing is read any more
         with pytest.raises(grpc.RpcError) as refused:
-            next(streams[2])
+            next(pulls[2](request, timeout=600))
         assert refused.value.code() == Code.RESOURCE_EXHAUSTED
         again = federation.client("mallory", "bob", retries=0)  # its fourth connection: none has to go for it
         assert _eventually(lambda: _serves(again))  # the stalled streams hold no place any more

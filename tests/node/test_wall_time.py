@@ -22,8 +22,10 @@ from sagefl.runs.config import Execution, RunConfig, method_config
 from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
-SPEEDS = (128.0, 256.0, 80.0)  # training samples a second
-UP, LATENCY = 8.0, 10.0  # Mbit/s, and ms from a node to the net
+# Training samples a second: 2 to 4 s a round, and a sixth to a half of the round is spent on the line. What the clock
+# leaves out, a node's greetings and its own disk, takes about 0.1 s.
+SPEEDS = (100.0, 128.0, 64.0)
+UP, LATENCY = 2.0, 10.0  # Mbit/s, and ms from a node to the net
 ROUNDS = 6
 SHARED = {
     "rounds": ROUNDS,
@@ -50,15 +52,18 @@ class Paced(nn.Module):
 
 
 class Uplink:
-    """What a node sends goes out at a fixed rate, whoever it is for."""
+    """What a node sends goes out at a fixed rate, shared equally by all connections that have something to send."""
 
     def __init__(self) -> None:
         self.free, self.lock = 0.0, threading.Lock()
 
     def arrival(self, size: int) -> float:
+        """When a piece is there; comes back when it goes out, so that others get in before the next one."""
         with self.lock:
-            self.free = max(self.free, time.monotonic()) + size / (UP * 125_000)
-            return self.free + 2 * LATENCY / 1e3
+            begins = max(self.free, time.monotonic())
+            self.free = ends = begins + size / (UP * 125_000)
+        time.sleep(max(0.0, begins - time.monotonic()))
+        return ends + 2 * LATENCY / 1e3
 
 
 @contextmanager
@@ -163,7 +168,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["rg", "aq-128", "sage-m"])
-def test_the_clock_predicts_a_swarm_within_15_percent(rule: str, model: str, tmp_path: Path) -> None:
+def test_the_clock_predicts_every_node_of_a_swarm_within_15_percent(rule: str, model: str, tmp_path: Path) -> None:
     real, virtual = measured(tmp_path / "swarm", model, rule), predicted(tmp_path, model, rule)
     told = [f"{r:.2f} s, {v:.2f} predicted" for r, v in zip(real, virtual, strict=True)]
-    assert max(real) == pytest.approx(max(virtual), rel=0.15), told
+    assert real == pytest.approx(virtual, rel=0.15), told

@@ -21,12 +21,16 @@ def init(
     names: Annotated[list[str], typer.Argument(help="Nodes to make identities for: a-z, 0-9 and hyphens.")],
     days: Annotated[float, typer.Option(min=0, help="How long the certificates are valid.")] = 365,
 ) -> None:
-    """Make a federation's certificate authority and an identity for each node."""
+    """Make a federation's certificate authority and an identity for each node, for a federation without a keeper."""
     with friendly_errors():
+        from ..node.errors import NodeError
         from ..node.identity import Authority, check_name, fingerprint
 
         for name in names:
             check_name(name)
+        if (folder / "roster.json").is_file():
+            way = f"sagefl node invite {folder} {names[0]}"
+            raise NodeError(f"{folder} has a keeper, who would not know {names[0]}: {way} lets it in")
         home = folder / "authority"
         authority = Authority(home) if (home / "ca.key").exists() else Authority.create(home)
         out = console()
