@@ -26,6 +26,7 @@ from sagefl.errors import UsageError
 from sagefl.runs.columns import BYTES
 from sagefl.runs.config import RunConfig
 from sagefl.runs.sections import ConfigError
+from sagefl.runs.sources import source_of_object
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, 500)
@@ -275,6 +276,49 @@ def test_a_module_edited_between_two_calls_in_one_process_is_refused_until_it_is
     importlib.reload(its_nets)
     assert not sagefl.run(DATA, its_nets.Net, "its_rules.py:Mine", **asked).runs[0].read
     assert sagefl.run(DATA, its_nets.Net, "its_rules.py:Mine", **asked).runs[0].read
+
+
+PARTS = """
+WIDTH = 3
+
+def scaled(x):
+    return 2 * x
+"""
+USERS = """
+from torch import nn
+import its_parts
+from its_parts import WIDTH as W
+from its_parts import scaled
+
+class Net(nn.Linear):
+    def forward(self, x):
+        return super().forward(scaled(x) * W * its_parts.WIDTH)
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "name"), [("WIDTH = 3", "WIDTH = 4", "WIDTH"), ("2 * x", "3 * x", "scaled")])
+def test_names_imported_from_a_module_that_was_loaded_again_are_not_taken_for_the_new_ones(
+    here: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, name: str
+) -> None:
+    monkeypatch.syspath_prepend(str(here))
+    for module, text in {"its_parts": PARTS, "its_users": USERS}.items():
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        Path(f"{module}.py").write_text(text)
+    import its_parts  # type: ignore[import-not-found]
+    import its_users  # type: ignore[import-not-found]
+
+    source_of_object(its_users.Net)
+    before = its_parts.scaled
+    Path("its_parts.py").write_text(PARTS.replace(old, new))
+    importlib.reload(its_parts)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=rf"its_users.py has {name} from before its_parts was loaded again"):
+            source_of_object(its_users.Net)
+    importlib.reload(its_users)
+    assert list(source_of_object(its_users.Net)) == ["its_parts.py", "its_users.py"]
+    if name == "scaled":
+        with pytest.raises(UsageError, match="scaled is from before its_parts was loaded again: import it again"):
+            source_of_object(before)
 
 
 def test_a_script_needs_no_guard_to_use_several_processes(tmp_path: Path) -> None:

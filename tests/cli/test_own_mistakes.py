@@ -148,7 +148,7 @@ FLAGS = [["--rounds", "5"], ["--seeds", "1-2"], ["--fresh"], ["--out", "elsewher
 @pytest.mark.parametrize("flags", FLAGS)
 def test_finished_runs_take_no_settings(flags: list[str], sagefl: Call) -> None:
     told = sagefl("compare", "anywhere", *flags, code=2).stderr
-    assert told.startswith("sagefl: folders of finished runs are compared as they are, nothing is run")
+    assert told.startswith("sagefl: folders of runs are compared as they are, nothing is run")
     assert told.count("\n") == 1
 
 

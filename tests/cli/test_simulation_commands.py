@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import shutil
+import signal
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from small_commands import ONE, SMALL
 from typer.testing import Result
 
+from sagefl.api import load
 from sagefl.data import catalogue, places
 from sagefl.data.files import FileDataset, RawFile
 from sagefl.runs.config import RunConfig
@@ -224,15 +228,49 @@ def test_a_comparison_prints_one_table(sagefl: Call) -> None:
     assert "differ in more" not in read
 
 
-def test_runs_of_different_worlds_are_compared_with_a_warning_and_unfinished_ones_are_not(sagefl: Call) -> None:
+def test_runs_of_different_worlds_are_compared_with_a_warning(sagefl: Call) -> None:
     for alpha in "12":
         sagefl("run", "--method", "rg", *SMALL, *ONE, "--rounds", "1", "--alpha", alpha, "--out", f"r{alpha}", "-q")
     out = sagefl("compare", "r1", "r2").stdout
     assert [line.split(")")[0] for line in out.splitlines()[2:4]] == ["rg (r1", "rg (r2"]
     assert "These runs differ in more than their method" in out
-    Path("r1/summary.json").unlink()
-    assert "r1 is not finished: `sagefl resume r1`" in sagefl("compare", "r1", "r2", code=2).stderr
     assert "nowhere" in sagefl("compare", "nowhere", code=2).stderr
+
+
+def test_unfinished_runs_are_shown_by_their_last_evaluated_round_apart_from_finished_ones(
+    sagefl: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the table, as JSON and in Python; in no mean and no difference."""
+    made = (*SMALL, *ONE, "--rounds", "4", "-q")
+    for name in ("rg-1", "local-1", "local-2"):
+        method, seed = name.split("-")
+        sagefl("run", "--method", method, *made, "--seed", seed, "--out", f"all/{name}")
+    monkeypatch.setattr(
+        "sagefl.api.progress.RunProgress.round",
+        lambda self, record: os.kill(os.getpid(), signal.SIGINT) if record["round"] == 2 else None,
+    )
+    sagefl("run", "--method", "rg", *made, "--seed", "2", "--out", "all/rg-2", code=130)
+    out = sagefl("compare", "all").stdout
+    rows = [line.split("  ")[0] for line in out.splitlines()[2:5]]
+    assert rows == ["rg", "local", "rg (unfinished, round 2 of 4)"]
+    assert "Not finished, so shown as of the last evaluated round" in out
+    assert "all/rg-2 (round 2 of 4). `sagefl resume`" in out
+
+    rg, local, stopped = json.loads(sagefl("compare", "all", "--json").stdout)["methods"]
+    assert [rg["metrics"]["client"]["seeds"], local["versus"]["client"]["seeds"]] == [1, 1]
+    assert stopped["versus"]["client"] is None
+    (run,) = stopped["runs"]
+    assert (run["finished"], run["rounds"], run["decisions"]) == (False, 2, 2 * 6)
+    measured = RunDirectory(Path("all/rg-2")).table("metrics").to_dicts()
+    assert len(measured) == 3
+    assert run["client"] == measured[1]["client"]
+    assert run["model_bytes"] == sum(row["model_bytes"] for row in measured[:2])
+    assert load("all").frame()["finished"].to_list() == [True, True, True, False]
+
+    (begun := Path("all/begun")).mkdir()
+    shutil.copy("all/rg-2/run.toml", begun)
+    assert "Left out, as no round is recorded yet: all/begun." in sagefl("compare", "all").stdout
+    assert "no round of all/begun is recorded yet" in sagefl("compare", "all/begun", code=2).stderr
 
 
 def test_seeds_become_means_spreads_and_paired_differences(sagefl: Call) -> None:

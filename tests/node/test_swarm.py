@@ -228,8 +228,15 @@ def test_compare_replay_report_and_status_read_what_a_swarm_left(troubled: tuple
     result = runner.invoke(app, ["compare", str(swarm.out / "run"), str(swarm.run_directory("node-0"))])
     assert result.exit_code == 0, result.output
     assert f"{notes['summary']['accuracy']:.4f}" in result.output
-    result = runner.invoke(app, ["report", str(swarm.out / "run"), "-o", str(swarm.out / "report.html")])
+    for place in (swarm.out / "run", swarm.out):
+        result = runner.invoke(app, ["report", str(place), "-o", str(swarm.out / "report.html")])
+        assert result.exit_code == 0, result.output
+    (swarm.run_directory("node-1") / "summary.json").rename(swarm.out / "kept.json")  # as while it runs
+    result = runner.invoke(app, ["compare", str(swarm.out)])
+    (swarm.out / "kept.json").rename(swarm.run_directory("node-1") / "summary.json")
     assert result.exit_code == 0, result.output
+    assert result.output.count("/run) ") == 5
+    assert f"node-1/run) (unfinished, round {ROUNDS} of {ROUNDS})" in result.output
     for directory in (swarm.out / "run", swarm.run_directory("node-0")):
         result = runner.invoke(app, ["replay", str(directory), "--lambda", "0,2e-3"])
         assert result.exit_code == 0, result.output

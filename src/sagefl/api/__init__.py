@@ -21,7 +21,7 @@ from ..simulation.comparing import Part, parts_of
 from ..simulation.comparing import compare as run_all
 from .given import dataset_of, engine_for, loss_of, method_of, methods_of, model_of, resolved, seeds_of
 from .progress import RunProgress
-from .results import Held, Results, finished_runs
+from .results import Held, Results, runs_at
 from .scouting import Scouting, scout
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def run(
 
 
 def load(*folders: Path | str) -> Results:
-    """The finished runs at or below some folders."""
-    return finished_runs([Path(folder) for folder in folders])
+    """The runs at or below some folders; unfinished ones as of their last evaluated round."""
+    return runs_at([Path(folder) for folder in folders])
 
 
 def carry_out(

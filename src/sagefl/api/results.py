@@ -1,4 +1,8 @@
-"""What runs came to, as one object: a table by itself, frames for whoever wants to go on, a plot, a report."""
+"""What runs came to, as one object: a table by itself, frames for whoever wants to go on, a plot, a report.
+
+A run that is not finished is shown as of its last evaluated round, apart from the finished runs of its method: its row
+is named by that round, and it is in no mean and no difference with them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from ..runs.environment import differing, world_address
 from ..runs.headroom import headrooms
 from ..runs.intervals import estimate
 from ..runs.rundir import RunDirectory, runs_below
-from ..runs.summary import gossip_share
+from ..runs.summary import gossip_share, summarise
 from ..runs.truth import read_truth
 
 if TYPE_CHECKING:
@@ -37,11 +41,16 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Held:
-    """One finished run: which method it shows, and whether it was read or has just been run."""
+    """One run: which method it shows, and whether it was read or has just been run."""
 
-    label: str
+    name: str
     directory: RunDirectory
     read: bool = True
+
+    @cached_property
+    def label(self) -> str:
+        """What it is called: its method, of an unfinished run that and the round."""
+        return self.name if self.finished else f"{self.name} (unfinished, {self.standing})"
 
     @cached_property
     def seed(self) -> int:
@@ -49,13 +58,21 @@ class Held:
         return self.directory.config.seed
 
     @cached_property
+    def finished(self) -> bool:
+        """Whether it came to its end."""
+        return self.directory.summary is not None
+
+    @cached_property
     def values(self) -> dict[str, Any]:
-        """Its summary, and the share of decisions that ended in gossip."""
-        summary = self.directory.summary
+        """Its summary, and the share of decisions that ended in gossip; of an unfinished run as of `rounds`."""
+        summary, decisions = self.directory.summary, self.directory.table("decisions")
+        config = self.directory.config
         if summary is None:
-            path = self.directory.path
-            raise UsageError(f"{path} is not finished: `sagefl resume {path}` continues it")
-        decisions, config = self.directory.table("decisions"), self.directory.config
+            metrics = self.directory.table("metrics")
+            evaluated = metrics.filter(pl.col(leading(metrics.columns)[0]).is_not_null())
+            shown = pl.col("round") <= (evaluated if evaluated.height else metrics)["round"].max()
+            metrics, decisions = metrics.filter(shown), decisions.filter(shown)
+            summary = {"method": config.method.id, **summarise(metrics, decisions)}
         found = {name: value for name, value in summary.items() if name not in ("kin", "culprits")}
         if (truth := read_truth(self.directory.path, config.clients)) is not None:
             pulls = truth.pulls(decisions.select("client", "chosen").iter_rows(named=True))
@@ -63,9 +80,14 @@ class Held:
             found |= {name: share for name, share in pulls.items() if told[name]}
         return {**found, "gossip": gossip_share(decisions)}
 
+    @property
+    def standing(self) -> str:
+        """How far it is."""
+        return f"round {self.values['rounds']} of {self.directory.config.rounds}"
+
 
 class Results:
-    """Finished runs side by side, by method and seed. It shows itself as a table."""
+    """Runs side by side, by method and seed. It shows itself as a table."""
 
     def __init__(self, runs: Sequence[Held], notes: Sequence[str] = (), *, loaded: bool = False) -> None:
         self.runs, self.loaded = list(runs), loaded  # loaded: nothing was to be run
@@ -80,9 +102,10 @@ class Results:
         return {run.seed: run for run in self.runs if run.label == method}
 
     def frame(self) -> pl.DataFrame:
-        """A row per method and seed: every number of the summaries."""
-        rows = [{**run.values, "method": run.label, "seed": run.seed} for run in self.runs]
-        return pl.DataFrame(rows, infer_schema_length=None).select("method", "seed", pl.exclude("method", "seed"))
+        """A row per method and seed: whether it is finished, and every number of the summaries."""
+        first = ("method", "seed", "finished")
+        rows = [{**run.values, "method": run.label, "seed": run.seed, "finished": run.finished} for run in self.runs]
+        return pl.DataFrame(rows, infer_schema_length=None).select(*first, pl.exclude(first))
 
     def rounds(self) -> pl.DataFrame:
         """A row per method, seed and round, rounds from 1: accuracy where evaluated, evidence, traffic, reasons."""
@@ -112,9 +135,12 @@ class Results:
     def versus(self, method: str, metric: str | None = None, against: str | None = None) -> dict[str, Any] | None:
         """The mean difference to another method (the first by default) in the same worlds, with a 95 % interval.
 
-        Seeds are paired; None without one that both have. With a single seed there is no interval.
+        Seeds are paired; None without one that both have. With a single seed there is no interval. Runs that are not
+        finished have no difference to others.
         """
         first, metric = against or self.methods[0], metric or self.lead
+        if not all(run.finished for each in (method, first) for run in self.of(each).values()):
+            return None
         ours, theirs = self.values(method, metric), self.values(first, metric)
         paired = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
         if not paired:
@@ -135,7 +161,8 @@ class Results:
 
     def _described(self, method: str, metrics: Sequence[str]) -> dict[str, Any]:
         runs = [
-            {"seed": run.seed, "folder": str(run.directory.path), "read": run.read, **run.values}
+            {"seed": run.seed, "folder": str(run.directory.path), "read": run.read, "finished": run.finished}
+            | run.values
             for run in self.of(method).values()
         ]
         return {
@@ -147,13 +174,14 @@ class Results:
 
     def headroom(self) -> list[str]:
         """A sentence on what there was to win in these worlds, where the references were run."""
-        return headrooms((run.directory.config, run.values) for run in self.runs)
+        return headrooms((run.directory.config, run.values) for run in self.runs if run.finished)
 
     def notes(self) -> list[str]:
         """What a reader of the table must know: deviations from papers, runs that were read, how else they differ."""
         read = [] if self.loaded else _read(self.runs)
         told = caveats(self.methods)
-        return [*told, *read, *_diverged(self.runs), *_weakest(self.runs), *_apart(self.runs), *self._given]
+        ends = [*_unfinished(self.runs), *_diverged(self.runs), *_weakest(self.runs)]
+        return [*told, *read, *ends, *_apart(self.runs), *self._given]
 
     @property
     def diverged(self) -> bool:
@@ -273,8 +301,8 @@ class Results:
         return target
 
 
-def finished_runs(places: Sequence[Path]) -> Results:
-    """The finished runs at or below some folders, by names that tell them apart."""
+def runs_at(places: Sequence[Path]) -> Results:
+    """The runs at or below some folders, by names that tell them apart; finished ones first."""
     from ..view.shelf import Shelf, refuse_damaged
 
     found = [path for place in places for path in runs_below(place)]
@@ -284,9 +312,14 @@ def finished_runs(places: Sequence[Path]) -> Results:
         if not list(runs_below(place)):
             raise UsageError(f"{place} holds no run")
     refuse_damaged(Shelf(list(dict.fromkeys(found))))
-    directories = [RunDirectory(path) for path in dict.fromkeys(found)]
+    every = [RunDirectory(path) for path in dict.fromkeys(found)]
+    directories = [directory for directory in every if (directory.path / "metrics.parquet").is_file()]
+    begun = ", ".join(str(directory.path) for directory in every if directory not in directories)
+    if not directories:
+        raise UsageError(f"no round of {begun} is recorded yet: there is nothing to compare")
     if len(places) == 1:  # nobody said in which order: gossip first, as what the others are compared with
         directories.sort(key=lambda directory: directory.config.method.id != "rg")
+    directories.sort(key=lambda directory: directory.summary is None)
     labels = [method_label(directory.config.method.model_dump()) for directory in directories]
     keys = [(label, d.config.seed) for label, d in zip(labels, directories, strict=True)]
     worlds = {world_address(d.config.model_copy(update={"seed": 0})) for d in directories}
@@ -295,9 +328,7 @@ def finished_runs(places: Sequence[Path]) -> Results:
         Held(label if alone or labels.count(label) == 1 else f"{label} ({directory.path})", directory)
         for label, directory in zip(labels, directories, strict=True)
     ]
-    for run in held:
-        run.values  # noqa: B018 (refuses those that are not finished)
-    return Results(held, loaded=True)
+    return Results(held, [f"Left out, as no round is recorded yet: {begun}."] if begun else [], loaded=True)
 
 
 def _spread(values: Any) -> dict[str, Any]:
@@ -330,6 +361,16 @@ def _read(runs: Sequence[Held]) -> Iterator[str]:
     elif read := [run for run in runs if run.read]:
         names = ", ".join(f"{run.label} (seed {run.seed})" for run in read)
         yield f"Finished before, so read and not run: {names}."
+
+
+def _unfinished(runs: Sequence[Held]) -> Iterator[str]:
+    """Runs that are shown before their end."""
+    names = [f"{run.directory.path} ({run.standing})" for run in runs if not run.finished]
+    if names:
+        yield (
+            f"Not finished, so shown as of the last evaluated round and not to be ranked beside others: "
+            f"{', '.join(names)}. `sagefl resume` continues simulated ones."
+        )
 
 
 def _diverged(runs: Sequence[Held]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def resume(
 def compare(
     *,
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Finished runs, or folders of some: compare these and run nothing.")
+        list[Path] | None, typer.Argument(help="Runs, or folders that hold some: compare these and run nothing.")
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Comma-separated methods, options as id:name=value; file.py:Class is one of yours.")
@@ -101,7 +101,7 @@ def compare(
     report: Annotated[Path | None, typer.Option(help="Write the report page here, too.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run several methods in the same world, or read runs that are finished, and print one table."""
+    """Run several methods in the same world, or read runs that are there already, and print one table."""
     with _interruptible():
         from ..api import carry_out, load
         from ..simulation.comparing import folder_of_comparison, parts_of
@@ -109,7 +109,7 @@ def compare(
         if runs:
             if world.config or world.keys or seeds is not None or out or fresh or methods != COMPARED:
                 raise UsageError(
-                    "folders of finished runs are compared as they are, nothing is run: leave out the folders, or what "
+                    "folders of runs are compared as they are, nothing is run: leave out the folders, or what "
                     "describes runs (--methods, --config, --dataset, --seeds, --out, ...)"
                 )
             results, notes = load(*runs), []

@@ -31,7 +31,7 @@ from torch.amp import custom_fwd
 from torch.nn import functional as F
 
 from ..errors import SageflError
-from ..reading import watched
+from ..reading import named, watched
 from ..references import MODELS as GROUP
 from ..references import load
 from ..selection.registry import add_entry_points, nearest
@@ -243,7 +243,8 @@ def _checked(name: str, offered: Any) -> Callable[..., nn.Module]:
 def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
     """A fresh model whose initial weights depend only on `seed`. `name` is one of `models` or `module:callable`."""
     with watched(f"model {name}"), torch.random.fork_rng(devices=[]):
-        make = models().get(name) or _import(name)
+        with named():
+            make = models().get(name) or _import(name)
         if isinstance(make, nn.Module) or not callable(make):
             raise ModelError(
                 f"model {name} is a {type(make).__name__}; expected its class, or a function that makes one"
@@ -254,7 +255,8 @@ def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping
             what = "these options" if options else "the shape of an input and the number of classes"
             raise ModelError(f"model {name} does not take {what}: {error}") from None
         torch.manual_seed(seed)
-        model = make(shape, classes, **options)
+        with named():
+            model = make(shape, classes, **options)
     check_model(model)
     return model
 

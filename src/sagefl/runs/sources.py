@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from importlib.util import resolve_name
 from itertools import product
 from pathlib import Path
 from symtable import symtable
@@ -47,26 +48,48 @@ def sources_of_file(file: Path, places: Iterable[str]) -> Digests:
     one is imported depends on what was imported before.
     """
     found: Digests = {}
+    loaded: list[tuple[ModuleType, bytes]] = []
     for path, name, content in _modules(file, places):
         found[path.as_posix() if name in found else name] = digest = _digest(content)
-        _refuse_outdated(path, name, digest)
+        module = sys.modules.get(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        origin = getattr(module, "__file__", None)
+        if module is not None and origin is not None and Path(origin).resolve() == path:
+            _refuse_outdated(path, module, digest)
+            loaded.append((module, content))
+    for module, content in loaded if _reloaded else ():
+        _refuse_old_names(module, content)
     return dict(sorted(found.items()))
 
 
 _looked_at: dict[Path, tuple[Any, str]] = {}  # a loaded module's spec, which a reload replaces, and its file's digest
+_reloaded: set[str] = set()  # names of modules that were loaded again since they were first looked at
 
 
-def _refuse_outdated(path: Path, name: str, digest: str) -> None:
+def _refuse_outdated(path: Path, module: ModuleType, digest: str) -> None:
     """Refuse a file that was edited since it was looked at here, if what was imported from it is still the old code."""
-    module = sys.modules.get(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-    origin = getattr(module, "__file__", None)
-    if origin is None or Path(origin).resolve() != path:
-        return
     spec = getattr(module, "__spec__", None)
-    if path not in _looked_at or _looked_at[path][0] is not spec:
-        _looked_at[path] = spec, digest
-    elif _looked_at[path][1] != digest:
+    held, then = _looked_at.get(path, (spec, digest))
+    if held is not spec:
+        _reloaded.add(module.__name__)
+    elif then != digest:
         raise UsageError(outdated([str(path)]))
+    _looked_at[path] = spec, digest
+
+
+def _refuse_old_names(module: ModuleType, content: bytes) -> None:
+    """Refuse a module that has names of another one from before that was loaded again."""
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.ImportFrom) and (module.__package__ or not node.level):
+            name = resolve_name("." * node.level + (node.module or ""), module.__package__)
+            now = vars(sys.modules[name]) if name in _reloaded & sys.modules.keys() else {}
+            for alias in (each for each in node.names if each.name in now):
+                there = now[alias.name]
+                held = vars(module).get(alias.asname or alias.name, there)
+                if held is not there and not (isinstance(held, PLAIN) and held == there):
+                    raise UsageError(
+                        f"{module.__file__} has {alias.name} from before {name} was loaded again, so the old one would "
+                        "be used: restart Python or the kernel, or importlib.reload it, too"
+                    )
 
 
 def outdated(files: Iterable[str]) -> str:
@@ -247,6 +270,10 @@ class _Behind:
         file = getattr(module, "__file__", None)
         if file is not None and thing.__module__ != "__main__":
             self.found |= sources_of_file(Path(file), search_path())
+            if thing.__module__ in _reloaded and stale([thing]):
+                raise UsageError(
+                    f"{thing.__qualname__} is from before {thing.__module__} was loaded again: import it again"
+                )
             if "<locals>" in thing.__qualname__:
                 self._held(thing)
             return
