@@ -2,30 +2,23 @@
 
 Python reports every file that is opened through it. Libraries that open files in other languages are not seen, and a
 folder that is listed, a process or a connection may bring anything: whether somebody read beyond what was seen is
-noted, and of data what was returned, so that a data function can be asked again. A model cannot be asked so cheaply: of
-it files with weights or tables count that are named while it is built (`named`).
+noted, and of data what was returned, so that a data function can be asked again.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import source_from_cache
-from inspect import CO_NEWLOCALS
-from pathlib import Path, PurePath
-from types import FrameType
+from pathlib import Path
 from typing import Any
 
 LISTINGS = ("os.listdir", "os.scandir")
 IMPORTERS = ("importlib", "pkgutil")  # they list folders to find modules
-NAMED = re.compile(
-    r"\.(safetensors|parquet|arrow|feather|ipc|[ct]sv|(nd)?jsonl?|np[yz]|h5|hdf5|pth?|ckpt|bin|gguf|onnx|xlsx)$", re.I
-)  # what libraries read that open files by themselves
 BEYOND = ("subprocess.Popen", "os.system", "os.posix_spawn", "socket.connect")
 
 
@@ -65,48 +58,6 @@ def watched(name: str, *, alone: bool = False) -> Iterator[None]:
             before[0].extend([*known.files, *known.code])
             before[2].extend([name] * known.beyond)
         _now = before
-
-
-@contextmanager
-def named() -> Iterator[None]:
-    """Note files with weights or tables that are named inside, too, in any call or by what calls return.
-
-    A file that is written meanwhile does not count.
-    """
-    found: dict[str, tuple[int, ...] | None] = {}
-
-    def hear(frame: FrameType, event: str, returned: Any) -> None:
-        if event not in ("call", "return"):
-            return
-        code, around = frame.f_code, frame.f_globals
-        values = [returned]
-        if code.co_flags & CO_NEWLOCALS:  # not all that a module defines
-            values += frame.f_locals.values()
-        if _is_own(code.co_filename):
-            values += [*code.co_consts, *(around[name] for name in code.co_names if name in around)]
-        for value in values:
-            if issubclass(type(value), (str, PurePath)) and NAMED.search(path := str(value)) and path not in found:
-                found[path] = _state(path)
-
-    free = sys.getprofile() is None  # else somebody measures this program
-    if free:
-        sys.setprofile(hear)
-    try:
-        yield
-    finally:
-        if free:
-            sys.setprofile(None)
-        if _now is not None:
-            _now[0].extend(path for path, state in found.items() if state is not None and state == _state(path))
-
-
-def _state(path: str) -> tuple[int, ...] | None:
-    """Changes whenever a file does; None where there is none."""
-    try:
-        found = Path(path).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def files_of(name: str) -> tuple[Path, ...]:
@@ -158,11 +109,6 @@ def _counts(path: Path) -> bool:
     if path.suffix in (".pyc", ".so") or "site-packages" in path.parts:
         return False
     return path.exists() and not any(place in (path, *path.parents) for place in strangers)
-
-
-@cache
-def _is_own(file: str) -> bool:
-    return _counts(Path(file))
 
 
 @cache

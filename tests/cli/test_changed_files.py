@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from safetensors.numpy import save_file
 from small_commands import ONE, SMALL
 from typer.testing import Result
 
@@ -156,61 +155,6 @@ def test_a_module_that_no_import_statement_names(how: str, run: Call, sagefl: Ca
     forget()
     for told in (run(*flags, code=2).stderr, sagefl("resume", "run", "--allow-code", code=2).stderr):
         assert "changed since: parts.py (read by model nets:Net)" in told
-
-
-WEIGHED = """
-import os
-from pathlib import Path
-import polars as pl
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
-from torch import nn
-
-HERE = Path(__file__).parent
-{top}
-
-class Net(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.times = float({reads})
-        save_file(load_file("w.safetensors"), "kept.safetensors")
-        self.body = nn.Sequential(nn.Flatten(), nn.Linear(784, classes))
-
-    def forward(self, x):
-        return self.body(x) * self.times
-"""
-
-
-@pytest.mark.parametrize(
-    ("top", "reads"),
-    [
-        ("", "safe_open('first.safetensors', framework='numpy').get_tensor('w')[0]"),
-        ("", "safe_open(HERE / 'first.safetensors', framework='numpy').get_tensor('w')[0]"),
-        ("FILE = f'{HERE}/first.safetensors'", "safe_open(FILE, framework='numpy').get_tensor('w')[0]"),
-        ("TIMES = load_file('first' + '.safetensors')['w'][0]", "TIMES"),
-        ("", "pl.scan_parquet(os.path.join('more', 'first.parquet')).collect()['w'][0]"),
-    ],
-)
-def test_weights_that_a_library_opens_by_itself(top: str, reads: str, run: Call) -> None:
-    """They are known by their names; what a model writes while it is built is none of them."""
-    places = [Path("first.safetensors"), Path("more/first.parquet")]
-
-    def write_weights(times: float) -> None:
-        save_file({"w": np.array([times])}, places[0])
-        pl.DataFrame({"w": [times]}).write_parquet(places[1])
-
-    write_weights(2)
-    save_file({"w": np.ones(1)}, "w.safetensors")
-    Path("nets.py").write_text(WEIGHED.format(top=top, reads=reads))
-    flags = (*FLAGS[:3], "--set", "model.name=nets:Net")
-    for told in ("seed 1", "read, not run"):
-        assert told in run(*flags[1:]).stdout
-        forget()
-    held = json.loads(Path("run/environment.json").read_text())["files"]
-    assert sorted(Path(name).name for name in held) == sorted(["w.safetensors", places["pl." in reads].name])
-    write_weights(3)
-    assert "first." in (said := run(*flags, code=2).stderr)
-    assert "(read by model nets:Net)" in said
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -31,7 +31,7 @@ from torch.amp import custom_fwd
 from torch.nn import functional as F
 
 from ..errors import SageflError
-from ..reading import named, watched
+from ..reading import watched
 from ..references import MODELS as GROUP
 from ..references import load
 from ..selection.registry import add_entry_points, nearest
@@ -243,8 +243,7 @@ def _checked(name: str, offered: Any) -> Callable[..., nn.Module]:
 def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping[str, Any]) -> nn.Module:
     """A fresh model whose initial weights depend only on `seed`. `name` is one of `models` or `module:callable`."""
     with watched(f"model {name}"), torch.random.fork_rng(devices=[]):
-        with named():
-            make = models().get(name) or _import(name)
+        make = models().get(name) or _import(name)
         if isinstance(make, nn.Module) or not callable(make):
             raise ModelError(
                 f"model {name} is a {type(make).__name__}; expected its class, or a function that makes one"
@@ -255,8 +254,7 @@ def build_model(name: str, shape: Any, classes: int, seed: int, options: Mapping
             what = "these options" if options else "the shape of an input and the number of classes"
             raise ModelError(f"model {name} does not take {what}: {error}") from None
         torch.manual_seed(seed)
-        with named():
-            model = make(shape, classes, **options)
+        model = make(shape, classes, **options)
     check_model(model)
     return model
 
