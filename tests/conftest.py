@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from sagefl import references
+
 settings.register_profile("sagefl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sagefl")
 
@@ -24,6 +26,12 @@ FLAGS = (
     "--no-first-run",
 )  # of the browser
 STORE = 80 * 2**20  # bytes of a raylet's object store, about the least that Ray takes
+
+
+@pytest.fixture(autouse=True)
+def _own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test begins as a process in which no code of the user's was loaded, so that errors of tests are not its."""
+    monkeypatch.setattr(references, "_loaded", set())
 
 
 class Nodes:

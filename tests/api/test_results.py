@@ -301,6 +301,7 @@ def test_names_imported_from_a_module_that_was_loaded_again_are_not_taken_for_th
     here: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, name: str
 ) -> None:
     monkeypatch.syspath_prepend(str(here))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file of the same second and size would pass for the old
     for module, text in {"its_parts": PARTS, "its_users": USERS}.items():
         monkeypatch.delitem(sys.modules, module, raising=False)
         Path(f"{module}.py").write_text(text)

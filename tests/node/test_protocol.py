@@ -293,7 +293,7 @@ EVERYTHING = {
 }
 PULLING = [
     "rg", "local", "aq-128", "sage-os", "sage-vanilla", "sage-nf", "sage-e", "d-psgd", "pens", "fedfomo",
-    "dpfl:models=shared", "pfeddst", "sketchguard", "cfns-lite", "dfedmq-lite", "hoeffding-race",
+    "dpfl:models=shared", "pfeddst", "sketchguard", "cfns-lite:private=false", "dfedmq-lite", "hoeffding-race",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def test_its_code_belongs_to_the_run(costs: str, tmp_path: Path) -> None:
     simulate(tmp_path / "run", settings)
     path = Path(costs.partition(":")[0])
     path.write_text(COSTS.replace("4.0", "3.0"), encoding="utf-8")
+    del sys.modules[path.stem]  # as in another process
     assert address(settings) != before != address(plain)
     with pytest.raises(ChangedError, match=path.name):
         Simulator(settings, RunDirectory(tmp_path / "run"), Execution(engine="sequential")).run()

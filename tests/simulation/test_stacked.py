@@ -175,8 +175,8 @@ def test_evaluations_agree(trained: Pair) -> None:
     one, many = trained
     subset = np.arange(0, 300, 2)
     for ours, theirs in zip(*(e.map([Tally(k, subset) for k in range(8)]) for e in (many, one)), strict=True):
-        assert np.abs(ours - theirs).sum() <= 2
-        assert ours.sum() == 150
+        assert np.abs(ours - theirs).sum() <= 3  # one sample that another class is predicted for
+        assert ours[1:].sum(1).tolist() == [150, 150]
     own = [Evaluate(k, world(config()).evaluation_sets[k]) for k in range(8)]
     for ours, theirs in zip(*(e.map(own) for e in (many, one)), strict=True):
         assert abs(ours[0] - theirs[0]) <= 1
