@@ -68,7 +68,11 @@ def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
 
 
 def test_a_directory_in_which_only_the_config_was_half_written_is_ours(tmp_path: Path) -> None:
+    """Also if a study looked meanwhile whether anybody writes there."""
+    (tmp_path / "environment.json").write_text("{}")
     (tmp_path / ".run.toml.partial").write_text("clients = ")
+    with RunDirectory(tmp_path).locked():
+        pass
     simulate(tmp_path, SETTINGS)
     assert not (tmp_path / ".run.toml.partial").exists()
 

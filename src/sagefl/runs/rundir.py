@@ -51,6 +51,7 @@ FILES = (
     "events.log",
 )
 FOLDERS = ("losses", "checkpoint")
+BEGUN = (".lock", "environment.json")  # all there is of a run that was killed before its config was written
 
 
 def runs_below(place: Path, depth: int = 4) -> Iterator[Path]:
@@ -170,7 +171,8 @@ class RunDirectory:
         if self.path.is_file():
             raise RunError(f"{self.path} is a file, not a folder: choose another --out")
         with explained(f"run directory {self.path}"):
-            if self.path.exists() and any(not path.name.endswith(PARTIAL) for path in self.path.iterdir()):
+            there = self.path.iterdir() if self.path.exists() else ()
+            if any(path.name not in BEGUN and not path.name.endswith(PARTIAL) for path in there):
                 raise RunError(f"{self.path} is not empty and not a run directory: choose another --out")
         return False
 
