@@ -101,9 +101,8 @@ import os, sys, time
 from pathlib import Path
 from sagefl.runs.rundir import RunDirectory
 with RunDirectory(Path(sys.argv[1])).locked():
-    worker = os.fork()
-    if worker:
-        print(worker, flush=True)
+    if not os.fork():  # what a fork brings along is let go before it returns
+        print(os.getpid(), flush=True)
     time.sleep(60)
 """
 
