@@ -291,7 +291,7 @@ class StackedBench:
         return {f"model.{s.name}": s.of(rows) for s in self.bench.layout.slots if bool(s.buffer) == state}
 
     def _inputs(self, samples: Tensor, index: Tensor) -> Any:
-        chosen = samples[index.to(samples.device)]
+        chosen = samples.index_select(0, index.flatten().to(samples.device)).view(*index.shape, *samples.shape[1:])
         return self.bench.corpus.form.inputs((chosen.float() if chosen.dtype in NARROWED else chosen).to(self.device))
 
     def _fit(self, samples: int, rows: int) -> int:

@@ -86,8 +86,8 @@ class Workbench:
     def samples(self, indices: Indices) -> tuple[Any, Tensor]:
         """Training inputs and targets."""
         picked = torch.from_numpy(indices)
-        x = placed(self.corpus.form.inputs(self.corpus.train_x[picked]), self.device)
-        return x, self.here(self.corpus.train_y[picked])
+        x = placed(self.corpus.form.inputs(self.corpus.train_x.index_select(0, picked)), self.device)
+        return x, self.here(self.corpus.train_y.index_select(0, picked))
 
     def infer(self, images: Tensor, indices: Indices, part: str = "forward") -> Tensor:
         """The bound model's logits, or what another of its functions gives (`latent`), in fixed chunks, on the host."""
@@ -95,7 +95,7 @@ class Workbench:
         with torch.inference_mode():
             outs = []
             for start in range(0, len(indices), CHUNK):
-                picked = images[torch.from_numpy(indices[start : start + CHUNK])]
+                picked = images.index_select(0, torch.from_numpy(indices[start : start + CHUNK]))
                 x = placed(self.corpus.form.inputs(picked), self.device)
                 outs.append(self.model(x) if part == "forward" else self.part(part)(x))
             return torch.cat(outs).cpu()
