@@ -12,6 +12,8 @@ is none, `--busy` compares the CPU seconds of one thread in one process, sagefl'
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -38,6 +40,7 @@ NAMES = {
     "plain-fused-bf16": "plain loop, fused Adam, autocast to bfloat16",
 }
 LOWER = "-bf16"  # how names of those end that train in bfloat16: they race among themselves
+CHILD_SUBREAPER = 36  # prctl's number on Linux
 RACE_TARGET, INSIDE_TARGET = 2.0, 0.9
 
 Laps = dict[str, list[dict[str, Any]]]
@@ -55,6 +58,7 @@ class Race:
             out = Path(folder) / "out.json"
             command = [str(self.python), "-m", *module, *self.options, "--out", str(out)]
             done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+            wait_for_orphans()
             if done.returncode:
                 raise SystemExit(f"{' '.join(module)} failed:\n{done.stderr[-3000:]}")
             found: dict[str, Any] = json.loads(out.read_text())
@@ -68,6 +72,20 @@ class Race:
                 laps[name].append(self.run("peers.contestants", name, *extra))
                 print(f"{turn + 1}/{repeats} {name}: {laps[name][-1]['speed']:.1f}", file=sys.stderr, flush=True)
         return laps
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what children leave behind, workers' fork server first: its work is ours, not others'."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def wait_for_orphans() -> None:
+    """Until none is left; so nobody races beside the remains of the one before."""
+    if sys.platform == "linux":
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
 
 
 def race_table(laps: Laps, clients: int, unit: str) -> list[str]:
@@ -148,6 +166,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="embedded data, one timed round, one turn")
     parser.add_argument("--profile", action="store_true", help="only measure where the sagefl workers' time goes")
     parser.add_argument("--only", nargs="+", choices=NAMES, help="fewer contestants (sagefl runs beside them)")
+    parser.add_argument("--model", choices=("cnn", "perceptron"), default="cnn", help="what everybody trains")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--rounds", type=int, help="timed rounds (default 3, quick 1)")
     parser.add_argument("--repeats", type=int, help="turns (default 3, quick 1)")
@@ -161,11 +180,13 @@ def main() -> None:
         parser.error(f"this process may use {available} cores, not {args.cores}")
     settings = {
         "dataset": "fmnist-mini" if args.quick else "fmnist",
+        "model": args.model,
         "clients": args.clients,
         "rounds": args.rounds or (1 if args.quick else 3),
         "cores": args.cores,
     }
     python = environment.make(args.env.resolve())
+    adopt_orphans()
     race = Race(python, [f"--{key}={value}" for key, value in settings.items()])
     results: dict[str, Any] = {"settings": settings | {"busy": args.busy}, "machine": machine(python)}
     results["before"], others = str(look(args.cores)), Others()

@@ -26,7 +26,7 @@ from sagefl.runs.config import Execution
 from sagefl.runs.rundir import RunDirectory
 from sagefl.simulation.simulator import Simulator
 
-from .track import BATCH, MIXING, RATE, Track, loss
+from .track import BATCH, MIXING, MODELS, RATE, Track, loss
 
 PHASES = ("train", "decide", "mix", "record")
 
@@ -236,6 +236,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=CONTESTANTS)
     parser.add_argument("--dataset", default="fmnist")
+    parser.add_argument("--model", choices=MODELS, default="cnn")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
@@ -248,7 +249,8 @@ def main() -> None:
         time.perf_counter = time.process_time  # sagefl's own stopwatch reads it too
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
-    track = Track.build(args.dataset, args.clients, args.rounds, args.cores, lower=args.name.endswith(LOWER))
+    race = (args.dataset, args.clients, args.rounds, args.cores, MODELS[args.model])
+    track = Track.build(*race, lower=args.name.endswith(LOWER))
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):  # the peers' progress bars
         lap = CONTESTANTS[args.name](track)
     args.out.write_text(json.dumps(asdict(lap) | {"speed": lap.speed}))

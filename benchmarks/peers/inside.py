@@ -12,61 +12,15 @@ import json
 import os
 import pstats
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from sagefl.learning.tasks import Task, Train
-from sagefl.learning.training import Local, LocalTraining
-from sagefl.learning.workbench import Workbench
+from sagefl.learning.tasks import Train
+from sagefl.learning.training import LocalTraining
 from sagefl.simulation.engines import Processes, Sequential
 
-from .track import Track
-
-STEPS = ("forward", "backward", "optimiser")
-CLOCK = "clock"
-
-
-class Stopwatch(LocalTraining):
-    """Plain training that adds up the time of its three steps over an epoch."""
-
-    def begin(self, local: Local, model: nn.Module) -> None:
-        self._spent = [0.0, 0.0, 0.0]
-
-    def loss(self, local: Local, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        self._last = time.perf_counter()
-        value = super().loss(local, model, x, y)
-        self._note(0)
-        return value
-
-    def gradient(self, local: Local) -> None:
-        self._note(1)
-
-    def stepped(self, local: Local) -> None:
-        self._note(2)
-
-    def end(self, local: Local, model: nn.Module) -> None:
-        local.extras[CLOCK][: len(STEPS)] += torch.tensor(self._spent)
-
-    def _note(self, step: int) -> None:
-        now = time.perf_counter()
-        self._spent[step] += now - self._last
-        self._last = now
-
-
-@dataclass(frozen=True, eq=False)
-class TrainTimed(Task[float]):
-    """`Train`, and the seconds it took."""
-
-    round: int
-
-    def run(self, bench: Workbench) -> float:
-        began = time.perf_counter()
-        Train(self.client, self.round).run(bench)
-        return time.perf_counter() - began
+from .stopwatch import CLOCK, STEPS, Stopwatch, TrainTimed
+from .track import MODELS, Track
 
 
 def measure(track: Track) -> dict[str, float]:
@@ -111,6 +65,7 @@ def surroundings(track: Track, top: int = 10) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", default="fmnist")
+    parser.add_argument("--model", choices=MODELS, default="cnn")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
@@ -119,7 +74,10 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     found: dict[str, Any] = {}
-    for name, model in (("race", "peers.track:Cnn"), ("built-in", "encoder-decoder")):
+    for name, model in (
+        (f"the race's {args.model}", MODELS[args.model]),
+        ("the built-in encoder-decoder", "encoder-decoder"),
+    ):
         track = Track.build(args.dataset, args.clients, args.rounds, args.cores, model)
         found[name] = {"shares": measure(track), "profile": surroundings(track)}
     args.out.write_text(json.dumps(found))

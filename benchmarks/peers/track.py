@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import torch
@@ -43,6 +44,23 @@ class Cnn(nn.Module):
         return self.classifier(self.features(x))
 
 
+class Perceptron(nn.Module):
+    """Two hidden layers of 200, as in the study that introduced FedAvg and in fluke's own examples (`MNIST_2NN`)."""
+
+    shared = ("layers",)
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        wide = (nn.Linear(prod(shape), 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU())
+        self.layers = nn.Sequential(nn.Flatten(), *wide, nn.Linear(200, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+MODELS = {"cnn": "peers.track:Cnn", "perceptron": "peers.track:Perceptron"}
+
+
 @dataclass(frozen=True)
 class Track:
     """One world, one number of rounds. Round 0 is the warm-up: trained and counted in accuracy, not timed."""
@@ -58,7 +76,7 @@ class Track:
         clients: int,
         rounds: int,
         cores: int,
-        model: str = "peers.track:Cnn",
+        model: str,
         *,
         lower: bool = False,
     ) -> Track:
