@@ -42,7 +42,7 @@ def test_a_clock_adds_time_and_changes_nothing_else(method: str, reference: Refe
 
 @pytest.mark.parametrize(
     "method",
-    ["sage-os", "fedfomo", "epidemic"]
+    ["sage-os", "fedfomo", "epidemic", "sage-m:outside=home"]
     + [pytest.param(m, marks=pytest.mark.slow) for m in ("gossip-learning", "median", "choco", "sage-os:kind=latents")],
 )
 def test_what_takes_time_is_what_is_accounted_for(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, core, data, methods, node, regret, scout, simulate, study, view
+from . import bench, core, data, methods, minutes, node, regret, scout, simulate, study, view
 from .common import Commands
 
 __all__ = ["app"]
@@ -42,7 +42,15 @@ def main(
 
 _COMMANDS = (
     *(core.decide, core.plan, scout.scout),
-    *(simulate.run, simulate.resume, simulate.compare, simulate.replay, simulate.config, simulate.columns),
+    *(
+        simulate.run,
+        simulate.resume,
+        simulate.compare,
+        simulate.replay,
+        simulate.config,
+        simulate.columns,
+        minutes.minutes,
+    ),
     *(methods.methods, regret.regret, node.swarm, view.view, view.report, bench.bench),
 )
 for _command in _COMMANDS:

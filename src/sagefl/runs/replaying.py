@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from ..data import load
-from ..selection import Inspect, Outcome, Probe, Selector, State
+from ..selection import Inspect, Outcome, Probe, Read, Selector, State
 from ..selection.decision import Decision
 from ..selection.private import RandomisedResponse, priced_for
 from ..selection.registry import typed
@@ -48,10 +48,11 @@ class ReplayResult:
     budget: float  # share of the nominal budget (eq:probesaving)
 
 
-def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]]:
+def recorded_decisions(directory: RunDirectory, *, own: bool = False) -> Iterator[tuple[int, Recorded]]:
     """Every client-round with a neighbour, in order; where nothing was asked, or nobody is left, with no losses.
 
-    The number is that of the round, or of the client's own where clients keep their own pace.
+    The number is that of the round, or of the client's own where clients keep their own pace. They are for any rule,
+    and so some losses must be there, or for the run's own, which may have asked for none.
     """
     audit = directory.table("decisions")
     own_pace = "turn" in audit.columns
@@ -59,7 +60,7 @@ def recorded_decisions(directory: RunDirectory) -> Iterator[tuple[int, Recorded]
     number = pl.col("turn" if own_pace else "round").alias("number")
     known = [name for name in TOLD if name in audit.columns]
     audit = audit.select("round", number, "client", "peers", "pool", "evaluations", *known)
-    if first_losses(directory.path) is None:
+    if first_losses(directory.path) is None and not (own and not audit["evaluations"].sum()):
         raise RunError(
             f"{directory.path} has no recorded losses: its method asked for none; "
             "run with --set evaluation.losses=full to record them for replay"
@@ -90,12 +91,35 @@ def replay_one(
 
     A rule that wants other answers than the recorded ones, or wants them scored in another way, is refused.
     """
+    decision = replay_decision(selector, record, seed, round, rounds, state)
+    return None if decision is None else decision.outcome
+
+
+def replay_decision(
+    selector: Selector,
+    record: Recorded,
+    seed: tuple[int, ...],
+    round: int,
+    rounds: int | None = None,
+    state: State | None = None,
+    *,
+    see: Callable[[Decision], None] = lambda decision: None,
+    tell: Callable[[Read], Any] = lambda request: None,
+) -> Decision | None:
+    """The decision behind `replay_one`, at its end; `see` is shown it before each of its requests is answered.
+
+    `tell` knows what peers published, or None.
+    """
     if record.scoring is not None:
         selector = selector.suited(latents=record.scoring.kind == "latents")
     decision = _begin(selector, record, seed, state=state, round=round, rounds=rounds)
     while (probe := decision.request) is not None:
+        see(decision)
         if isinstance(probe, Inspect) and (trial := record.told.get("trial")):
             decision.answer(trial)
+            continue
+        if isinstance(probe, Read) and (told := tell(probe)) is not None:
+            decision.answer(told)
             continue
         if not isinstance(probe, Probe) or probe.stop > record.losses.shape[1]:
             return None
@@ -106,7 +130,7 @@ def replay_one(
         if np.isnan(wanted).any():
             return None
         decision.answer(losses * selector.bound)
-    return decision.outcome
+    return decision
 
 
 def _begin(selector: Selector, record: Recorded, seed: tuple[int, ...], **when: Any) -> Decision:

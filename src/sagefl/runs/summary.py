@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,18 @@ def _mechanisms(decisions: pl.DataFrame) -> dict[str, Any]:
         "certified_worse": worse / certified.height if certified.height else None,
         "advantage_gain_correlation": _correlation(gained["advantage"].to_numpy(), gained["eval_gain"].to_numpy()),
     }
+
+
+def first_seen(metrics: pl.DataFrame, minutes: Sequence[float], levels: Iterable[int]) -> dict[int, float]:
+    """When accuracy was first seen at each level (per cent); a level never seen has no entry.
+
+    `minutes` is the time at the end of every round.
+    """
+    if "accuracy" not in metrics.columns:
+        return {}
+    seen = [(minutes[n], a) for n, a in metrics.drop_nulls("accuracy").select("round", "accuracy").rows()]
+    reached = {level: [at for at, accuracy in seen if 100 * accuracy >= level] for level in levels}
+    return {level: times[0] for level, times in reached.items() if times}
 
 
 def _refuted(decision: Mapping[str, Any]) -> bool:

@@ -13,10 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from ..clock import Script, transfer
 from ..errors import UsageError
 from ..exchange import delivered
-from ..exchange.mixing import client_of
 from ..learning.tasks import Ensemble, InspectModels, Train
 from ..methods import Method, method
 from ..references import place
@@ -286,7 +284,7 @@ class Simulator:
         with clock.phase("evaluate"):
             measured = self._after_mixing(engine, number, before)
         times = {} if timing is None else timing.end(
-            {k: self.script(k, decisions[k], waves) for k in sorted(there)},
+            {k: waves.looks.script(k, decisions[k], self.recorder.traffic(k, decisions[k])) for k in sorted(there)},
             [k for k in there if len(peers[k]) < len(active[k])],
         )  # fmt: skip
         proxies = before[1] if before else {}
@@ -302,12 +300,6 @@ class Simulator:
                 self.states[client] = decision.outcome.state
         if self.privacy is not None:
             self.privacy.enter(decisions)
-
-    def script(self, client: int, decision: Decision, waves: Waves) -> Script:
-        """What a client did after training, for the clock."""
-        old = [p for p in decision.hood.peers if waves.sight.ages.get((client, client_of(p)), 0) > 0]
-        traffic = self.recorder.traffic(client, decision)
-        return Script(tuple(waves.looks[client]), transfer(decision.outcome, traffic, self.world.sizes, old))
 
     def _train(
         self, engine: Engine, number: int, peers: Sequence[Sequence[int]], there: Collection[int]

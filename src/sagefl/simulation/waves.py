@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..clock import TimedLook, evidence
 from ..exchange.mixing import client_of
 from ..learning.tasks import MODEL_PARTS, Answer, InspectModels, ReadPart, Score
 from ..runs.losses import Recorded
@@ -30,6 +29,7 @@ from ..selection.theory import SCHEDULE
 from ..streams import stream
 from ..topology import View, false_answers
 from .engines import Engine
+from .looks import Looks
 from .privacy import peer_answers
 from .world import World
 
@@ -104,7 +104,7 @@ class Waves:
 
     def __init__(self, world: World, engine: Engine, sight: Sight) -> None:
         self.world, self.engine, self.sight = world, engine, sight
-        self.looks: dict[int, list[TimedLook]] = defaultdict(list)  # what each receiver asked, for the clock
+        self.looks = Looks(world, sight.ages)
         self._desks: dict[int, Desk] = {}
         self._anchors: dict[int, Indices] = {}  # each receiver's pool in the order of its round
         self._ages = sight.ages
@@ -112,24 +112,15 @@ class Waves:
     def run(self, decisions: Mapping[int, Decision]) -> None:
         """Answer every request until no decision is open."""
         opened = {client: d for client, d in sorted(decisions.items()) if d.request is not None}
+        steps = ((Probe, self._probe), (Inspect, self._inspect), (Read, self._read))
         while opened:
-            if self.world.machines is not None:
-                self._note(opened)
-            self._probe({c: d for c, d in opened.items() if isinstance(d.request, Probe)})
-            self._inspect({c: d for c, d in opened.items() if isinstance(d.request, Inspect)})
-            self._read({c: d for c, d in opened.items() if isinstance(d.request, Read)})
+            for kind, step in steps:
+                asking = {client: d for client, d in opened.items() if isinstance(d.request, kind)}
+                if self.world.machines is not None:
+                    for client, decision in asking.items():  # a decision that this wave has answered may ask again
+                        self.looks.note(client, decision)
+                step(asking)
             opened = {client: d for client, d in opened.items() if d.request is not None}
-
-    def _note(self, opened: Mapping[int, Decision]) -> None:
-        """Keep what this wave asks for, from which its time follows."""
-        sizes, roles = self.world.sizes, self.world.federation.roles
-        for client, decision in opened.items():
-            request = decision.request
-            assert request is not None
-            train = isinstance(request, Inspect) and request.split == "train"
-            samples = len(roles[client].train if train else roles[client].anchor)
-            old = [peer for peer in decision.hood.peers if self._age(client, client_of(peer)) > 0]
-            self.looks[client].append(evidence(request, sizes, decision.ledger.inspected, samples, old))
 
     # For the record -----------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ..runs.config import RunConfig
 from ..runs.environment import address, asked_once, changed_files, is_certain, is_older, made_of
 from ..runs.files import csv_text, write_text
 from ..runs.rundir import RunDirectory
-from ..runs.summary import summarise
+from ..runs.summary import first_seen, summarise
 from ..selection.theory import SCHEDULE
 from .errors import StudyError
 from .matrix import Cell
@@ -116,12 +116,11 @@ def _values(run: RunDirectory) -> dict[str, float]:
 
 
 def _minutes(metrics: pl.DataFrame) -> dict[str, float]:
-    """When accuracy was first seen at each level, in minutes of a run with a clock; a level never seen has no entry."""
+    """When accuracy was first seen at each level, in minutes of a run with a clock."""
     if "minutes" not in metrics.columns:
         return {}
-    seen = metrics.drop_nulls("accuracy").select("minutes", "accuracy").rows()
-    reached = {level: [at for at, accuracy in seen if 100 * accuracy >= level] for level in LEVELS}
-    return {f"minutes_to_{level}": times[0] for level, times in reached.items() if times}
+    found = first_seen(metrics, metrics["minutes"].to_list(), LEVELS)
+    return {f"minutes_to_{level}": at for level, at in found.items()}
 
 
 def _derived(values: dict[str, float]) -> dict[str, float]:
