@@ -81,7 +81,7 @@ def test_a_record_that_does_not_fit_is_refused(
 
 def test_the_command_prints_and_writes_the_minutes(tmp_path: Path) -> None:
     small = ["--clients", "4", "--rounds", "2", "--eval-every", "1", "--set", "model.name=mlp", "--quiet"]
-    done = CliRunner().invoke(app, ["compare", "--methods", "rg,sage-os", *small, "--out", str(tmp_path / "runs")])
+    done = CliRunner().invoke(app, ["compare", "--methods", "rg,sage-os,pens", *small, "--out", str(tmp_path / "runs")])
     assert done.exit_code == 0, done.output
     asked = ["minutes", str(tmp_path / "runs"), "--network", "wan,phones", "--to", "1,99"]
     done = CliRunner().invoke(app, [*asked, "--csv", str(tmp_path / "minutes.csv")])
@@ -92,6 +92,7 @@ def test_the_command_prints_and_writes_the_minutes(tmp_path: Path) -> None:
     assert (table["to_1"] <= table["minutes"]).all()
     assert table["to_99"].null_count() == 4
     assert "to 99 %" in done.output
+    assert "pens asked for what is not recorded" in " ".join(done.output.split())
 
 
 def test_code_of_strangers_is_not_run(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def minutes(
 ) -> None:
     """Count the minutes that finished runs would have taken, without training again."""
     with friendly_errors():
-        from ..runs.files import csv_text, write_text
+        from ..runs.files import RunError, csv_text, write_text
         from ..runs.rundir import RunDirectory, runs_below
 
         directories = [RunDirectory(place) for folder in runs for place in runs_below(folder)]
@@ -35,14 +35,21 @@ def minutes(
             fail(f"no run in {', '.join(map(str, runs))}")
         if not allow_code and (named := sorted({name for d in directories for name in d.config.code})):
             fail(f"these runs name code that would be run: {', '.join(named)}; if you trust it, --allow-code")
-        levels, rows = number_list("--to", to), []
+        levels, rows, refused = number_list("--to", to), [], []
         for directory in directories:
-            rows += _rows(directory, split_list(network), levels)
+            try:
+                rows += _rows(directory, split_list(network), levels)
+            except RunError as error:
+                refused.append(str(error))
+        if not rows:
+            fail(refused[0])
         head = ["run", "method", "seed", "network", "minutes", *(f"to {level} %" for level in levels)]
         if csv is not None:
             write_text(csv, csv_text([[name.replace(" %", "").replace(" ", "_") for name in head], *rows]))
         shown = [[*map(str, row[:4]), *("" if v is None else f"{v:.1f}" for v in row[4:])] for row in rows]
         print_whole(console(), table(head, shown, left=head[:4]))
+        for why in refused:
+            typer.echo(why, err=True)
 
 
 def _rows(directory: RunDirectory, networks: list[str], levels: list[int]) -> list[list[Any]]:
