@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
+from sagefl.runs.config import RunConfig
 from sagefl.runs.intervals import Estimate, estimate
 from sagefl.study.account import title_of
 from sagefl.study.design import Findings
@@ -99,6 +100,73 @@ class MinutesAccount:
             word: f" ({'; '.join(where)})" for word, where in found.items() if named and word != "undecided" and where
         }
         return ", ".join(f"{word} in {len(where)}{names.get(word, '')}" for word, where in found.items())
+
+
+@dataclass(frozen=True)
+class RetimedAccount:
+    """Minutes of the paper's own cells, counted afterwards (`sagefl minutes`), beside what they came to."""
+
+    rows: list[dict[str, str]]  # of minutes.csv
+    cells: list[dict[str, str]]  # of cells.csv in the same folder
+
+    @property
+    def there(self) -> dict[tuple[str, str], dict[str, str]]:
+        """Finished cells by method and network, seed 1 of the first configuration."""
+        first = self.cells[0]
+        world = [c for c in self.cells if all(c[key] == first[key] for key in ("dataset", "topology", "alpha", "seed"))]
+        accuracy = {c["digest"]: c["accuracy"] for c in world}
+        return {
+            (r["method"], r["network"]): r | {"accuracy": accuracy[r["run"]]} for r in self.rows if r["run"] in accuracy
+        }
+
+    @property
+    def networks(self) -> list[str]:
+        """As in the file."""
+        return list(dict.fromkeys(r["network"] for r in self.rows))
+
+    @property
+    def levels(self) -> list[str]:
+        """Accuracies in per cent."""
+        return [name.removeprefix("to_") for name in self.rows[0] if name.startswith("to_")]
+
+    @property
+    def config(self) -> RunConfig:
+        """Of the first cell."""
+        return RunConfig.model_validate_json(self.cells[0]["config"])
+
+    @property
+    def world(self) -> str:
+        """What was run, in a line."""
+        c, first = self.config, self.cells[0]
+        where = Configuration(first["dataset"], first["topology"], float(first["alpha"]))
+        return f"{where}, K = {c.clients}, T = {c.rounds}, whole epochs"
+
+    @property
+    def every(self) -> int:
+        """Rounds between evaluations."""
+        return self.config.evaluation.every
+
+    def later(self, method: str, other: str, level: str) -> int:
+        """How many rounds later a method is seen at a level; the pace of a run hardly changes from round to round."""
+        network, rounds = self.networks[0], []
+        for r in (self.there[method, network], self.there[other, network]):
+            rounds.append(float(r[f"to_{level}"]) / float(r["minutes"]) * int(r["rounds"]) / self.every)
+        return self.every * (round(rounds[0]) - round(rounds[1]))
+
+    def table(self, level: str, show: Callable[[str], str]) -> Iterator[str]:
+        """A row per method: accuracy, and on each network minutes to a level and in all."""
+        named = [f"{n}: {what}" for n in self.networks for what in (f"to {level} %", "in all")]
+        yield f"| method | accuracy | {' | '.join(named)} |"
+        yield "|---" * (2 + len(named)) + "|"
+        for method in dict.fromkeys(m for m, _ in self.there):
+            rows = [self.there[method, network] for network in self.networks]
+            times = [f"{float(v):.1f}" if v else "never" for r in rows for v in (r[f"to_{level}"], r["minutes"])]
+            yield f"| {show(method)} | {100 * float(rows[0]['accuracy']):.2f} % | {' | '.join(times)} |"
+
+    def difference(self, method: str, other: str, column: str) -> str:
+        """Minutes of one method minus another's, network by network."""
+        pairs = [(n, self.there[method, n][column], self.there[other, n][column]) for n in self.networks]
+        return ", ".join(f"{signed(float(a) - float(b))} ({n})" for n, a, b in pairs)
 
 
 def signed(minutes: float) -> str:

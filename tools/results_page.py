@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from clients_account import ClientsAccount
 from jinja2 import Environment, StrictUndefined
-from minutes_account import MinutesAccount
+from minutes_account import MinutesAccount, RetimedAccount
 from scout_account import ScoutAccount
 
 from sagefl.methods.fidelity import caveats
@@ -360,6 +360,13 @@ def minutes(folder: str) -> MinutesAccount:
     return MinutesAccount(found(folder))
 
 
+def retimed(folder: str) -> RetimedAccount | None:
+    """What a clock that was put on the cells of a folder says; None where nobody has put one on them."""
+    if not (RESULTS / folder / "minutes.csv").is_file():
+        return None
+    return RetimedAccount(held(f"{folder}/minutes.csv"), Cells(folder).rows)
+
+
 def situations() -> str:
     """The table of README: four situations, what to use there, and what that brought."""
     worlds, peers, home = Worlds("worlds"), Worlds("culprits"), "sage-m:outside=home"
@@ -478,7 +485,7 @@ def render(template: str) -> str:
         best_where_alike,
         better_everywhere,
     )
-    running = (state, primary, gaps, levels, minutes)
+    running = (state, primary, gaps, levels, minutes, retimed, show_method)
     return environment.from_string(template).render(
         **{function.__name__: function for function in (*given, *words, *running)},
         **{

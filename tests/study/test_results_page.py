@@ -177,6 +177,8 @@ def test_every_folder_of_the_papers_cells_flows_in(
 ) -> None:
     """One run computed in parts, and headroom first where averaging with many was run."""
     shutil.copytree(ROOT / "results", tmp_path / "results", ignore=shutil.ignore_patterns("figures", "*.html"))
+    for folder in (tmp_path / "results").glob("paper*/"):
+        shutil.rmtree(folder)
     monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
 
     def value(cell: Cell) -> dict[str, float]:
@@ -193,6 +195,28 @@ def test_every_folder_of_the_papers_cells_flows_in(
     assert first.startswith("Headroom: ")
     assert "D-PSGD +0.00 to +0.20" in first
     assert second.startswith("What was run: 140 cells in 12 of the paper's 12 configurations")
+
+
+def test_a_clock_put_on_the_papers_cells_is_reported_network_by_network(page: ModuleType) -> None:
+    """A run that is not among the finished cells has no row; one that never gets there says so."""
+    cells = page.Cells("paper").rows
+    digests = {r["method"]: r["digest"] for r in cells}
+    head = {"seed": "1", "rounds": "250"}
+    rows = [
+        {"run": digests["rg"], "method": "rg", "network": "wan", "minutes": "10", "to_38": "2", **head},
+        {"run": digests["aq-128"], "method": "aq-128", "network": "wan", "minutes": "20", "to_38": "8", **head},
+        {"run": digests["sage-os"], "method": "sage-os", "network": "wan", "minutes": "12.5", "to_38": "", **head},
+        {"run": "0123", "method": "pens", "network": "wan", "minutes": "1", "to_38": "", **head},
+    ]
+    late = page.RetimedAccount(rows, cells)
+    lines = list(late.table("38", str.upper))
+    assert lines[0] == "| method | accuracy | wan: to 38 % | wan: in all |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| RG", "| AQ-128", "| SAGE-OS"]
+    assert lines[4].endswith("| never | 12.5 |")
+    assert late.difference("rg", "aq-128", "to_38") == "\u22126.00 (wan)"
+    assert late.later("aq-128", "rg", "38") == 50
+    assert late.levels == ["38"]
+    assert late.world == "fmnist/er/0.1, K = 50, T = 250, whole epochs"
 
 
 def test_power_is_that_of_the_paired_t_test(page: ModuleType) -> None:

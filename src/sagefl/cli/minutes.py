@@ -43,11 +43,11 @@ def minutes(
                 refused.append(str(error))
         if not rows:
             fail(refused[0])
-        head = ["run", "method", "seed", "network", "minutes", *(f"to {level} %" for level in levels)]
+        head = ["run", "method", "seed", "rounds", "network", "minutes", *(f"to {level} %" for level in levels)]
         if csv is not None:
             write_text(csv, csv_text([[name.replace(" %", "").replace(" ", "_") for name in head], *rows]))
-        shown = [[*map(str, row[:4]), *("" if v is None else f"{v:.1f}" for v in row[4:])] for row in rows]
-        print_whole(console(), table(head, shown, left=head[:4]))
+        shown = [[*map(str, row[:5]), *("" if v is None else f"{v:.1f}" for v in row[5:])] for row in rows]
+        print_whole(console(), table(head, shown, left=head[:5]))
         for why in refused:
             typer.echo(why, err=True)
 
@@ -62,5 +62,6 @@ def _rows(directory: RunDirectory, networks: list[str], levels: list[int]) -> li
     for name, at in minutes_on(directory, networks).items():
         reached = first_seen(metrics, at, levels)
         method = method_label(config.method.model_dump())
-        rows.append([directory.path.name, method, config.seed, name, at[-1], *(reached.get(v) for v in levels)])
+        named = [directory.path.name, method, config.seed, len(at), name]
+        rows.append([*named, at[-1], *(reached.get(level) for level in levels)])
     return rows
