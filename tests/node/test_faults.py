@@ -20,6 +20,7 @@ from federation import NAMES, Federation
 from safetensors.torch import save
 
 from sagefl.node import deciding, identity, journal
+from sagefl.node.errors import Fault
 from sagefl.node.gate import Caller
 from sagefl.node.limits import Meter
 from sagefl.node.loop import Node
@@ -480,3 +481,15 @@ def test_a_stopped_node_goes_on_where_it_was(federation: Federation) -> None:
         through = run(None)
     assert torch.equal(through.learner.population.params[0], resumed.learner.population.params[0])
     assert _decisions(through).drop("digest").equals(_decisions(resumed).drop("digest"))
+
+
+def test_what_nobody_foresaw_is_a_fault_and_leaves_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    known = Fault("no-answer", "silence")
+    assert Fault.of(known) is known
+    with caplog.at_level("INFO"):
+        try:
+            raise ZeroDivisionError("ours?")
+        except ZeroDivisionError as error:
+            made = Fault.of(error)
+    assert (made.kind, str(made)) == ("unexpected", "ZeroDivisionError: ours?")
+    assert 'raise ZeroDivisionError("ours?")' in caplog.text

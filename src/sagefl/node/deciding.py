@@ -138,10 +138,8 @@ class Consultation:
         for number, future in asked.items():
             try:
                 answers[number] = future.result()
-            except Fault as fault:
-                faults[number] = fault
-            except Exception as error:  # whatever a neighbour provokes costs it its place, not this node its life
-                faults[number] = Fault("unexpected", f"{type(error).__name__}: {error}")
+            except Exception as error:
+                faults[number] = Fault.of(error)
         if faults:
             raise _LostError(faults)
         return answers

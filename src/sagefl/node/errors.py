@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from ..errors import SageflError
+
+logger = logging.getLogger(__name__)
 
 
 class NodeError(SageflError, RuntimeError):
@@ -29,6 +32,17 @@ class Fault(Exception):  # noqa: N818 (a neighbour's, not ours)
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
         self.kind = kind
+
+    @classmethod
+    def of(cls, error: BaseException) -> Fault:
+        """What went wrong with a neighbour, as its fault: it costs the neighbour its place, not this node its life.
+
+        What nobody foresaw may also be a mistake of ours: its traceback is logged.
+        """
+        if isinstance(error, Fault):
+            return error
+        logger.info("not foreseen of a neighbour", exc_info=error)
+        return cls("unexpected", f"{type(error).__name__}: {error}")
 
     @property
     def slow(self) -> bool:

@@ -49,7 +49,7 @@ class Presence:
             try:
                 found[number] = Neighbour(number, self.clients[number], future.result())
             except Exception as error:
-                fault = _as_fault(error)
+                fault = Fault.of(error)
                 self.heard(number, fault)
                 if fault.kind == "no-answer":
                     self.gone(number)
@@ -103,11 +103,12 @@ class Presence:
             for number, away in list(self._away.items()):
                 if away.asked is not None and away.asked.done():
                     error = away.asked.exception()
-                    if error is None or _as_fault(error).kind != "no-answer":
+                    fault = None if error is None else Fault.of(error)
+                    if fault is None or fault.kind != "no-answer":
                         del self._away[number]
                         continue
                     away.again(now)
-                    self.heard(number, _as_fault(error))
+                    self.heard(number, fault)
                 if away.asked is None and now >= away.next:
                     away.asked = self._pool.submit(self.describe, self.clients[number])
 
@@ -122,7 +123,3 @@ class _Away:
     def again(self, now: float) -> None:
         self.asked, self.pause = None, min(2 * self.pause, LONGEST)
         self.next = now + self.pause
-
-
-def _as_fault(error: BaseException) -> Fault:
-    return error if isinstance(error, Fault) else Fault("unexpected", f"{type(error).__name__}: {error}")

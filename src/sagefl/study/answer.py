@@ -34,7 +34,8 @@ def _what(findings: Findings) -> str:
     own = sum(c in printed for c in run)
     names = f" ({', '.join(map(str, run))})" if len(run) <= 3 else ""
     seeds = "seed" if len(ours.seeds) == 1 else "seeds"
-    said = f"{len(findings.records)} cells in {len(run)} of the paper's {len(printed)} configurations{names}"
+    many = len(findings.records)
+    said = f"{many} cell{'s' * (many != 1)} in {len(run)} of the paper's {len(printed)} configurations{names}"
     parts = [f"What was run: {said}, {seeds} {', '.join(map(str, ours.seeds))}"]
     if own < len(run):
         parts.append(f"{len(run) - own} of them stand beside the paper's and are not its own")
