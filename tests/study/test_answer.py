@@ -40,7 +40,7 @@ def test_one_cell_is_enough_for_five_lines() -> None:
         lines = findings({method: scores(0.4, 0.9)}).answer
         assert len(lines) == 5
         assert lines[0] == (
-            "What was run: 1 cells in 1 of the paper's 12 configurations (fmnist/er/0.1), seed 1; nothing on CIFAR-10, "
+            "What was run: 1 cell in 1 of the paper's 12 configurations (fmnist/er/0.1), seed 1; nothing on CIFAR-10, "
             "so claims about all of them stay open."
         )
         assert "not known" in lines[1]

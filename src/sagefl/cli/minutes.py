@@ -46,7 +46,7 @@ def minutes(
         head = ["run", "method", "seed", "rounds", "network", "minutes", *(f"to {level} %" for level in levels)]
         if csv is not None:
             write_text(csv, csv_text([[name.replace(" %", "").replace(" ", "_") for name in head], *rows]))
-        shown = [[*map(str, row[:5]), *("" if v is None else f"{v:.1f}" for v in row[5:])] for row in rows]
+        shown = [[*map(str, row[:5]), *("" if v is None else f"{v:.2f}" for v in row[5:])] for row in rows]
         print_whole(console(), table(head, shown, left=head[:5]))
         for why in refused:
             typer.echo(why, err=True)

@@ -201,7 +201,7 @@ class OwnPace:
             row = self.run.recorder.row(0, k, decision, proxies.get(k), facts)
             pushed = [client_of(p) for p in decision.outcome.peers if decision.outcome.direction == "push"]
             self._open[k] = _Open(row, at[k], *trained[k], pushed, recorded.get(k))
-            self.works.act(k, waves.looks.script(k, decision, self.run.recorder.traffic(k, decision)), at[k])
+            self.works.act(k, waves.scripts.of(k, decision, self.run.recorder.traffic(k, decision)), at[k])
         self.run.remember(decisions)
 
     def _publish(

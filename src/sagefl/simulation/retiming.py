@@ -21,7 +21,7 @@ from ..runs.losses import Recorded
 from ..runs.replaying import recorded_decisions, replay_decision
 from ..runs.rundir import RunDirectory
 from ..selection import ME, Decision, Read, State
-from .looks import Looks
+from .scripts import Scripts
 from .simulator import Simulator
 from .timing import RoundClock
 from .waves import RoundSight
@@ -67,24 +67,24 @@ class _Replay:
         rows = self.directory.table("decisions").select("round", "client", "peers", "chosen", *BYTES)
         for number, decided in groupby(rows.iter_rows(named=True), lambda row: int(row["round"])):
             sight = RoundSight(number, self.world.view(number), {}, {}, {}, self.world.history)
-            looks, scripts = Looks(self.world, sight.ages), {}
+            noted, scripts = Scripts(self.world, sight.ages), {}
             for row in decided:
                 client = row["client"]
                 scripts[client] = Script()
                 if row["peers"]:
-                    decision = self._decision(row, next(records)[1], looks, sight)
+                    decision = self._decision(row, next(records)[1], noted, sight)
                     traffic = self.simulator.recorder.traffic(client, decision)
-                    scripts[client] = looks.script(client, decision, traffic)
+                    scripts[client] = noted.of(client, decision, traffic)
                 if not isclose(scripts[client].bytes, sum(row[name] or 0 for name in BYTES), abs_tol=1.0):
                     raise self._differs(row, "the messages that are known of it are not all that it cost")
             yield scripts
 
-    def _decision(self, row: Row, record: Recorded, looks: Looks, sight: RoundSight) -> Decision:
+    def _decision(self, row: Row, record: Recorded, noted: Scripts, sight: RoundSight) -> Decision:
         client, number, config = row["client"], row["round"], self.world.config
         selector, key = self.simulator.method.selector, (config.seed, number, client)
         decision = replay_decision(
             selector, record, key, number, config.rounds, self.states.get(client),
-            see=lambda opened: looks.note(client, opened), tell=lambda request: _degrees(request, sight),
+            see=lambda opened: noted.note(client, opened), tell=lambda request: _degrees(request, sight),
         )  # fmt: skip
         if decision is None:
             raise self._differs(row, f"{selector.id} asked for what is not recorded")

@@ -284,7 +284,7 @@ class Simulator:
         with clock.phase("evaluate"):
             measured = self._after_mixing(engine, number, before)
         times = {} if timing is None else timing.end(
-            {k: waves.looks.script(k, decisions[k], self.recorder.traffic(k, decisions[k])) for k in sorted(there)},
+            {k: waves.scripts.of(k, decisions[k], self.recorder.traffic(k, decisions[k])) for k in sorted(there)},
             [k for k in there if len(peers[k]) < len(active[k])],
         )  # fmt: skip
         proxies = before[1] if before else {}

@@ -29,8 +29,8 @@ from ..selection.theory import SCHEDULE
 from ..streams import stream
 from ..topology import View, false_answers
 from .engines import Engine
-from .looks import Looks
 from .privacy import peer_answers
+from .scripts import Scripts
 from .world import World
 
 DIVERGED = float(np.finfo(np.float32).max)  # what peers are told where the training loss is not a number
@@ -104,7 +104,7 @@ class Waves:
 
     def __init__(self, world: World, engine: Engine, sight: Sight) -> None:
         self.world, self.engine, self.sight = world, engine, sight
-        self.looks = Looks(world, sight.ages)
+        self.scripts = Scripts(world, sight.ages)
         self._desks: dict[int, Desk] = {}
         self._anchors: dict[int, Indices] = {}  # each receiver's pool in the order of its round
         self._ages = sight.ages
@@ -118,7 +118,7 @@ class Waves:
                 asking = {client: d for client, d in opened.items() if isinstance(d.request, kind)}
                 if self.world.machines is not None:
                     for client, decision in asking.items():  # a decision that this wave has answered may ask again
-                        self.looks.note(client, decision)
+                        self.scripts.note(client, decision)
                 step(asking)
             opened = {client: d for client, d in opened.items() if d.request is not None}
 

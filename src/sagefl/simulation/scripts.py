@@ -13,14 +13,12 @@ from ..selection import Decision, Inspect
 from .world import World
 
 
-class Looks:
+class Scripts:
     """The looks of decisions that are made together."""
 
     def __init__(self, world: World, ages: Mapping[tuple[int, int], int]) -> None:
         self.world = world
-        self._ages = (
-            ages  # by how many rounds a peer's model is behind its receiver's round; of this round if not named
-        )
+        self._ages = ages  # by how many rounds a peer's model is behind its receiver's; none where not named
         self._of: dict[int, list[TimedLook]] = defaultdict(list)
 
     def note(self, client: int, decision: Decision) -> None:
@@ -32,7 +30,7 @@ class Looks:
         inspected, old = decision.ledger.inspected, self._old(client, decision)
         self._of[client].append(evidence(request, self.world.sizes, inspected, samples, old))
 
-    def script(self, client: int, decision: Decision, traffic: Traffic) -> Script:
+    def of(self, client: int, decision: Decision, traffic: Traffic) -> Script:
         """What a client did after training: its looks, and the exchange that its decision ended with."""
         exchange = transfer(decision.outcome, traffic, self.world.sizes, self._old(client, decision))
         return Script(tuple(self._of[client]), exchange)
