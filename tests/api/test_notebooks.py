@@ -153,5 +153,6 @@ def test_what_a_class_uses_of_the_notebook_may_be_anything(tmp_path: Path) -> No
     cells += [USING.format(attribute="", use="result"), made]
     for one, two in (("make(2)", "make(3)"), ("partial(Net, times=2)", "partial(Net, times=3)")):
         cells += [SHOW.format(model=one), SHOW.format(model=one), SHOW.format(model=two)]
-    printed = [str(out["print"]).strip() for out in run(cells, tmp_path) if "print" in out]
+    # As one text: a kernel may cut a line in two.
+    printed = "".join(str(out.get("print", "")) for out in run(cells, tmp_path)).split()
     assert printed == ["False", *["False", "True", "False"] * (len(STANDS_FOR) + 2)]
