@@ -13,6 +13,7 @@ from sagefl.study.design import Findings
 from sagefl.study.results import Configuration
 
 GOSSIP, TOTAL = "rg", "minutes"
+OF_A_WORLD = ("dataset", "topology", "alpha", "seed")
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -110,10 +111,14 @@ class RetimedAccount:
     cells: list[dict[str, str]]  # of cells.csv in the same folder
 
     @property
+    def first(self) -> dict[str, str]:
+        """The finished cell that the file begins with."""
+        return next(c for c in self.cells if c["digest"] == self.rows[0]["run"])
+
+    @property
     def there(self) -> dict[tuple[str, str], dict[str, str]]:
-        """Finished cells by method and network, seed 1 of the first configuration."""
-        first = self.cells[0]
-        world = [c for c in self.cells if all(c[key] == first[key] for key in ("dataset", "topology", "alpha", "seed"))]
+        """Finished cells of its world and seed, by method and network."""
+        world = [c for c in self.cells if all(c[key] == self.first[key] for key in OF_A_WORLD)]
         accuracy = {c["digest"]: c["accuracy"] for c in world}
         return {
             (r["method"], r["network"]): r | {"accuracy": accuracy[r["run"]]} for r in self.rows if r["run"] in accuracy
@@ -132,12 +137,12 @@ class RetimedAccount:
     @property
     def config(self) -> RunConfig:
         """Of the first cell."""
-        return RunConfig.model_validate_json(self.cells[0]["config"])
+        return RunConfig.model_validate_json(self.first["config"])
 
     @property
     def world(self) -> str:
         """What was run, in a line."""
-        c, first = self.config, self.cells[0]
+        c, first = self.config, self.first
         where = Configuration(first["dataset"], first["topology"], float(first["alpha"]))
         return f"{where}, K = {c.clients}, T = {c.rounds}, whole epochs"
 
@@ -146,12 +151,10 @@ class RetimedAccount:
         """Rounds between evaluations."""
         return self.config.evaluation.every
 
-    def later(self, method: str, other: str, level: str) -> int:
-        """How many rounds later a method is seen at a level; the pace of a run hardly changes from round to round."""
-        network, rounds = self.networks[0], []
-        for r in (self.there[method, network], self.there[other, network]):
-            rounds.append(float(r[f"to_{level}"]) / float(r["minutes"]) * int(r["rounds"]) / self.every)
-        return self.every * (round(rounds[0]) - round(rounds[1]))
+    def share(self, method: str, level: str) -> float:
+        """Which share of its time a method needs to a level, on the network that the file begins with."""
+        row = self.there[method, self.networks[0]]
+        return float(row[f"to_{level}"]) / float(row["minutes"])
 
     def table(self, level: str, show: Callable[[str], str]) -> Iterator[str]:
         """A row per method: accuracy, and on each network minutes to a level and in all."""

@@ -76,3 +76,28 @@ def test_a_contestant_runs(name: str, tmp_path: Path) -> None:
     lap = json.loads((tmp_path / "lap.json").read_text())
     assert (lap["epochs"], lap["all_epochs"]) == (3, 6)
     assert lap["accuracy"] > 0.3
+
+
+@pytest.mark.slow
+def test_the_profile_measures_inside_workers(tmp_path: Path) -> None:
+    track = ["--dataset", "fmnist-mini", "--model", "perceptron", "--clients", "3", "--rounds", "1", "--cores", "1"]
+    command = [sys.executable, "-m", "peers.inside", *track, "--out", str(tmp_path / "inside.json")]
+    done = subprocess.run(command, cwd=ROOT / "benchmarks", capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    for found in json.loads((tmp_path / "inside.json").read_text()).values():
+        shares = found["shares"]
+        assert 0.2 < shares["inside"] < 1
+        assert shares["inside"] + shares["around"] + shares["waiting"] == pytest.approx(1)
+
+
+def test_the_page_of_the_race_has_the_figures_that_were_measured() -> None:
+    """Row by row, whatever the page calls the versions of others."""
+
+    def rows(text: str) -> list[tuple[str, ...]]:
+        cells = [tuple(cell.strip() for cell in line.split("|")[2:-1]) for line in text.splitlines() if "4." in line]
+        return [row for row in cells if len(row) == 4 and " to " in row[0]]
+
+    measured = (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8").split("## The race")[1].split("\n## ")[0]
+    page = (ROOT / "docs/race.md").read_text(encoding="utf-8").split("## Measured")[1].split("\n## ")[0]
+    assert len(rows(measured)) == 14
+    assert rows(page) == rows(measured)

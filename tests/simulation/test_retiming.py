@@ -33,6 +33,12 @@ def test_minutes_are_those_of_a_run_with_the_clock(method: str, reference: Refer
         assert minutes == minutes_of(reference(config(method, clock={"network": network})))
 
 
+def test_what_was_told_in_private_replays_too(reference: Reference) -> None:
+    plain = RunDirectory(reference(config("sage-e", privacy={"epsilon": 3.0})))
+    timed = reference(config("sage-e", privacy={"epsilon": 3.0}, clock={"network": "wan"}))
+    assert minutes_on(plain, ["wan"], mini())["wan"] == minutes_of(timed)
+
+
 @pytest.mark.parametrize("method", ["rg", "sage-os", "sage-e"])
 def test_with_absent_peers_and_delayed_links_too(method: str, reference: Reference) -> None:
     plain = RunDirectory(reference(config(method, **ROUGH)))

@@ -214,7 +214,7 @@ def test_a_clock_put_on_the_papers_cells_is_reported_network_by_network(page: Mo
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| RG", "| AQ-128", "| SAGE-OS"]
     assert lines[4].endswith("| never | 12.5 |")
     assert late.difference("rg", "aq-128", "to_38") == "\u22126.00 (wan)"
-    assert late.later("aq-128", "rg", "38") == 50
+    assert late.share("aq-128", "38") == 0.4
     assert late.levels == ["38"]
     assert late.world == "fmnist/er/0.1, K = 50, T = 250, whole epochs"
 

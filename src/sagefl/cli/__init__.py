@@ -42,15 +42,8 @@ def main(
 
 _COMMANDS = (
     *(core.decide, core.plan, scout.scout),
-    *(
-        simulate.run,
-        simulate.resume,
-        simulate.compare,
-        simulate.replay,
-        simulate.config,
-        simulate.columns,
-        minutes.minutes,
-    ),
+    *(simulate.run, simulate.resume, simulate.compare, simulate.replay, minutes.minutes),
+    *(simulate.config, simulate.columns),
     *(methods.methods, regret.regret, node.swarm, view.view, view.report, bench.bench),
 )
 for _command in _COMMANDS:
